@@ -1,0 +1,47 @@
+//! Owns every cap of the system in one place: sizes of what is parsed, numbers of what is held, spans of waits.
+
+/// Longest control message of the agent protocol, in bytes.
+pub const GUEST_CONTROL_BYTES_MAX: usize = 1024 * 1024;
+/// Longest data chunk of the agent protocol, in bytes.
+pub const GUEST_DATA_BYTES_MAX: usize = 64 * 1024;
+/// Largest chunk of process output in one message to a client, in bytes.
+pub const OUTPUT_CHUNK_BYTES_MAX: usize = 32 * 1024;
+/// Largest chunk of terminal output in one message to a client, in bytes.
+pub const PTY_CHUNK_BYTES_MAX: usize = 16 * 1024;
+/// Longest message between server and node, in bytes.
+pub const NODE_MESSAGE_BYTES_MAX: usize = 128 * 1024;
+/// Longest JSON body of a control-plane request, in bytes.
+pub const API_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Connections to one agent at a time; more are refused with `resource_exhausted`.
+pub const GUEST_CONNECTIONS_MAX: usize = 512;
+/// Processes that clients started in one sandbox and that still run.
+pub const GUEST_PROCESSES_MAX: usize = 1024;
+/// Entries in one directory listing answer.
+pub const LISTING_ENTRIES_MAX: usize = 100_000;
+/// How long the result of an exited process can still be fetched, in milliseconds.
+pub const EXIT_RETENTION_MS: u64 = 30_000;
+
+/// Environment variables in one request.
+pub const ENV_COUNT_MAX: usize = 1024;
+/// Bytes of names and values of the environment in one request.
+pub const ENV_BYTES_MAX: usize = 256 * 1024;
+/// Metadata pairs of a sandbox.
+pub const METADATA_COUNT_MAX: usize = 64;
+/// Bytes of keys and values of the metadata of a sandbox.
+pub const METADATA_BYTES_MAX: usize = 16 * 1024;
+
+/// Longest life span that a request may ask for, in seconds (30 days).
+pub const TIMEOUT_SECONDS_MAX: u64 = 30 * 24 * 3600;
+/// Life span when the request names none, in seconds.
+pub const TIMEOUT_SECONDS_DEFAULT: u64 = 300;
+
+/// Smallest and largest memory of a sandbox, in MiB.
+pub const MEMORY_MIB: std::ops::RangeInclusive<u32> = 32..=1024 * 1024;
+/// Smallest and largest CPU share of a sandbox, in thousandths of a CPU.
+pub const CPU_MILLIS: std::ops::RangeInclusive<u32> = 50..=256_000;
+/// Smallest and largest writable disk of a sandbox, in MiB.
+pub const DISK_MIB: std::ops::RangeInclusive<u32> = 16..=4 * 1024 * 1024;
+/// Smallest and largest number of processes of a sandbox.
+pub const PROCESSES: std::ops::RangeInclusive<u32> = 8..=32_768;
+/// Smallest and largest number of open files per process.
+pub const OPEN_FILES: std::ops::RangeInclusive<u32> = 64..=1_048_576;
