@@ -45,3 +45,12 @@ pub const DISK_MIB: std::ops::RangeInclusive<u32> = 16..=4 * 1024 * 1024;
 pub const PROCESSES: std::ops::RangeInclusive<u32> = 8..=32_768;
 /// Smallest and largest number of open files per process.
 pub const OPEN_FILES: std::ops::RangeInclusive<u32> = 64..=1_048_576;
+
+/// How long the server waits for the first answer of an agent, in milliseconds.
+pub const GUEST_REPLY_MS_MAX: u64 = 30_000;
+/// How long the server waits for the answer of the node to a short call, in milliseconds.
+pub const NODE_REPLY_MS_MAX: u64 = 30_000;
+/// How long the server tries to reach a node again for a call that must not get lost, in milliseconds.
+pub const NODE_RETRY_MS_MAX: u64 = 20_000;
+/// Calls to the node that may be unanswered at one time.
+pub const NODE_CALLS_MAX: usize = 4096;
