@@ -1,1 +1,10 @@
-//! placeholder
+//! Owns the unprivileged half that faces the internet: API surfaces, the gateway into sandboxes, use cases, the store,
+//! the link to the node, the record of what happened.
+//!
+//! `{api, gateway} -> app -> {store, cluster, guest}`. Never privileged; knows the node only as a socket.
+
+pub mod api;
+pub mod app;
+pub mod cluster;
+pub mod guest;
+pub mod store;

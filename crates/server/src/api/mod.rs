@@ -1,0 +1,3 @@
+//! Owns the surfaces: each translates its own words to use cases and back, and decides nothing.
+
+pub mod error;

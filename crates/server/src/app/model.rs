@@ -1,0 +1,164 @@
+//! Owns what use cases take and give: requests and views without any surface's words.
+
+use cofferdam_core::secret::Secret;
+use cofferdam_core::{KeyId, Resources, SandboxId, State, TemplateId, TenantId, Timestamp};
+use cofferdam_policy::Scopes;
+use cofferdam_proto::api::ResourceOverrides;
+use std::collections::BTreeMap;
+
+/// A known caller of the control plane.
+#[derive(Debug, Clone)]
+pub struct Actor {
+    /// Whose objects it sees.
+    pub tenant: TenantId,
+    /// The key it came with.
+    pub key: KeyId,
+    /// What the key may do.
+    pub scopes: Scopes,
+}
+
+/// Who does something inside a sandbox, for the record.
+#[derive(Debug, Clone)]
+pub enum Caller {
+    /// A holder of an API key.
+    Key(KeyId),
+    /// A holder of the access token of the sandbox (or of a signature made with it).
+    Token,
+    /// Anybody, where the sandbox is not secured.
+    Anyone,
+}
+
+/// What a sandbox is asked to be.
+#[derive(Debug, Clone, Default)]
+pub struct CreateSandbox {
+    /// Template id, `name`, `namespace/name`, each optionally with `:tag`; `base` if absent.
+    pub template: Option<String>,
+    /// Life span in seconds; 300 if absent.
+    pub timeout_seconds: Option<u64>,
+    /// Limits that differ from the defaults.
+    pub resources: ResourceOverrides,
+    /// Environment of every process.
+    pub env: BTreeMap<String, String>,
+    /// Free pairs, filterable.
+    pub metadata: BTreeMap<String, String>,
+    /// Commands and files through the gateway need the access token.
+    pub secure: bool,
+    /// Ports through the gateway need the traffic token.
+    pub private_ingress: bool,
+    /// Facts a surface wants back unchanged (an object); the use cases do not read it.
+    pub options: serde_json::Value,
+    /// Makes a repetition answer with the same sandbox.
+    pub idempotency: Option<Idempotency>,
+}
+
+/// An idempotency key and what it was used for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Idempotency {
+    /// As the client sent it.
+    pub key: String,
+    /// SHA-256 of the request it came with.
+    pub body_hash: [u8; 32],
+}
+
+/// A sandbox as its owner sees it.
+#[derive(Debug, Clone)]
+pub struct SandboxView {
+    /// Its id.
+    pub id: SandboxId,
+    /// Its owner.
+    pub tenant: TenantId,
+    /// Where it is in its life.
+    pub state: State,
+    /// Why, when it has ended.
+    pub reason: Option<String>,
+    /// Its template.
+    pub template: TemplateRef,
+    /// Limits in force.
+    pub resources: Resources,
+    /// Free pairs.
+    pub metadata: BTreeMap<String, String>,
+    /// Start of its life.
+    pub started_at: Timestamp,
+    /// Planned end, microsecond exact.
+    pub expires_at: Timestamp,
+    /// Access token; `None` when it is not secured.
+    pub access_token: Option<Secret>,
+    /// Traffic token; `None` when its ports are public.
+    pub traffic_token: Option<Secret>,
+    /// As given at creation.
+    pub options: serde_json::Value,
+}
+
+/// The template a sandbox was made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateRef {
+    /// Its id.
+    pub id: TemplateId,
+    /// Its short name.
+    pub name: String,
+    /// The exact build.
+    pub digest: String,
+    /// User when the caller names none.
+    pub default_user: String,
+    /// Working directory when the caller names none; the user's home if empty.
+    pub default_workdir: String,
+}
+
+/// Which sandboxes to list.
+#[derive(Debug, Clone)]
+pub struct ListFilter {
+    /// Only these states; empty is all that are not final.
+    pub states: Vec<State>,
+    /// Only those with all of these pairs.
+    pub metadata: BTreeMap<String, String>,
+    /// Only of this template (id or name).
+    pub template: Option<String>,
+    /// Only those started then or later.
+    pub started_after: Option<Timestamp>,
+    /// By start, oldest first; otherwise newest first.
+    pub ascending: bool,
+    /// Largest number in one page, 1 to 100.
+    pub limit: u32,
+    /// `next` of the page before.
+    pub page: Option<String>,
+}
+
+impl Default for ListFilter {
+    fn default() -> Self {
+        Self {
+            states: Vec::new(),
+            metadata: BTreeMap::new(),
+            template: None,
+            started_after: None,
+            ascending: false,
+            limit: 100,
+            page: None,
+        }
+    }
+}
+
+/// A page of sandboxes.
+#[derive(Debug, Clone)]
+pub struct SandboxPage {
+    /// The sandboxes.
+    pub sandboxes: Vec<SandboxView>,
+    /// Token of the next page, when there is one.
+    pub next: Option<String>,
+    /// Number of running sandboxes that match the filter (its states aside), over all pages.
+    pub running: u64,
+}
+
+/// A key without its text.
+#[derive(Debug, Clone)]
+pub struct KeyView {
+    /// Its id.
+    pub id: KeyId,
+    /// For people.
+    pub name: String,
+    /// First characters of its text.
+    pub masked: String,
+    /// What it may do.
+    pub scopes: Scopes,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
