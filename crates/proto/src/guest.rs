@@ -6,6 +6,7 @@
 //!  exec, attach: data frames both ways, Control(Input) towards the agent, Control(Reply::Exited) at the end
 //!  read:         Reply::File, then File frames, then an empty File frame; a Reply::Error may cut it short
 //!  write:        Reply::Ok (file is open), File frames from the caller, an empty one, then Reply::Entry
+//!  list_dir:     Reply::Entries until one is empty; a Reply::Error may cut it short
 //!  dial:         Reply::Ok, then the raw bytes of the TCP connection, no frames any more
 //!  watch:        Reply::Ok once the watch is active, then Reply::Event until the caller closes
 //! ```
@@ -180,7 +181,7 @@ pub enum Request {
         /// Path, see [`Path`].
         path: Path,
     },
-    /// Answers `Entries`, pre-order, names sorted within a directory.
+    /// Answers `Entries`, pre-order, names sorted within a directory: as many messages as they need, then an empty one.
     ListDir {
         /// Path, see [`Path`].
         path: Path,
@@ -300,7 +301,7 @@ pub enum Reply {
         /// The entry.
         entry: Entry,
     },
-    /// A directory.
+    /// A part of a directory; an empty one ends it.
     Entries {
         /// The entries.
         entries: Vec<Entry>,

@@ -3,7 +3,7 @@
 use super::GuestError;
 use super::session::Session;
 use super::transfer::{FileReader, FileWriter, InputWriter, Watcher};
-use super::wire::{open, open_raw, start};
+use super::wire::{open, open_raw, start, within_deadline};
 use cofferdam_core::limits::LISTING_ENTRIES_MAX;
 use cofferdam_proto::guest::{
     Entry, Exec, Path, Process, PtySize, Reply, Request, Selector, SignalScope, Stats,
@@ -92,9 +92,17 @@ pub async fn stat(stream: UnixStream, path: Path) -> Result<Entry, GuestError> {
 
 /// Lists a directory.
 pub async fn list_dir(stream: UnixStream, path: Path, depth: u32) -> Result<Vec<Entry>, GuestError> {
-    match open(stream, Request::ListDir { path, depth }).await?.2 {
-        Reply::Entries { entries } if entries.len() <= LISTING_ENTRIES_MAX => Ok(entries),
-        _ => unexpected("entries"),
+    let (mut reader, _writer, mut reply) = open(stream, Request::ListDir { path, depth }).await?;
+    let mut all = Vec::new();
+    loop {
+        match reply {
+            Reply::Entries { entries } if entries.is_empty() => return Ok(all),
+            Reply::Entries { entries } if all.len() + entries.len() <= LISTING_ENTRIES_MAX => {
+                all.extend(entries)
+            }
+            _ => return unexpected("entries"),
+        }
+        reply = within_deadline(reader.reply()).await?;
     }
 }
 
