@@ -312,3 +312,56 @@ pub struct FileList {
     /// The entries.
     pub entries: Vec<crate::guest::Entry>,
 }
+
+/// Query of `GET` and `PUT /v1/sandboxes/{id}/files`, `GET .../files/stat` and `.../files/list`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct FileQuery {
+    /// Absolute, or relative to the home of `user`.
+    pub path: String,
+    /// Owner of what is created; the default user if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// `list` only: levels, 1 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
+    /// `PUT` only: permission bits of the file in octal, for example `0755`; `0644` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+}
+
+/// `POST /v1/sandboxes/{id}/files/mkdir` and `.../files/remove`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct FilePath {
+    /// Absolute, or relative to the home of `user`.
+    pub path: String,
+    /// Owner of what is created; the default user if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+/// `POST /v1/sandboxes/{id}/files/move`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct MoveFile {
+    /// From where.
+    pub source: String,
+    /// To where; missing parents are made.
+    pub destination: String,
+    /// Whose home relative paths are below; the default user if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+/// Query of `GET /v1/sandboxes`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct ListQuery {
+    /// States joined by commas; all that have not ended if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
