@@ -3,4 +3,13 @@
 
 #![warn(missing_docs)]
 
+pub mod inotify;
+pub mod itself;
 pub mod openat;
+pub mod pipe;
+pub mod poll;
+pub mod pty;
+pub mod scm;
+pub mod spawn;
+pub mod wait;
+pub mod xattr;
