@@ -3,13 +3,30 @@
 
 #![warn(missing_docs)]
 
+mod call;
+
+pub mod btrfs;
+pub mod clone;
+pub mod credentials;
+pub mod exec;
+pub mod helper;
 pub mod inotify;
 pub mod itself;
+pub mod landlock;
+pub mod lock;
+pub mod loopback;
+pub mod memfd;
+pub mod mount;
 pub mod openat;
+pub mod pidfd;
 pub mod pipe;
 pub mod poll;
 pub mod pty;
 pub mod scm;
+pub mod seccomp;
+pub mod seqpacket;
 pub mod spawn;
 pub mod wait;
 pub mod xattr;
+
+pub use call::errno_of;
