@@ -105,7 +105,7 @@ fn run_node(
 ) -> Result<(Counts, Vec<String>)> {
     let dir = node_environment(context, suite, log)?;
     let job = Job::new("node", suite.seconds)
-        .args(["--test", "--test-reporter=tap", "tests/"])
+        .args(["--test", "--test-reporter=tap"])
         .dir(&dir)
         .env("COFFERDAM_E2E_SDK", sdk);
     let mut own = context.log(&format!("e2e-{}-tap", suite.name))?;
