@@ -250,6 +250,36 @@ pub enum Event {
         /// Its id.
         key: String,
     },
+    /// Somebody wants a tenant.
+    TenantCreateRequested {
+        /// Its name.
+        name: String,
+    },
+    /// There is a new tenant.
+    TenantCreated {
+        /// Number of the request.
+        intent: u64,
+        /// Its id.
+        id: String,
+    },
+    /// Somebody wants another quota for a tenant.
+    QuotaChangeRequested {
+        /// The tenant.
+        id: String,
+        /// Sandboxes at a time.
+        sandboxes_max: u64,
+        /// Sum of CPU shares, in thousandths.
+        cpu_millis_max: u64,
+        /// Sum of memory, in MiB.
+        memory_mib_max: u64,
+    },
+    /// The tenant has another quota.
+    QuotaChanged {
+        /// Number of the request.
+        intent: u64,
+        /// The tenant.
+        id: String,
+    },
     /// Somebody imports a template.
     TemplateImportRequested {
         /// Short name.

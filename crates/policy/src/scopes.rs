@@ -25,11 +25,13 @@ pub enum Scope {
     LogsRead,
     /// See what the host can do.
     HostRead,
+    /// Make tenants and set their quotas.
+    Tenants,
 }
 
 impl Scope {
     /// Every scope, in the order in which they are shown.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::SandboxesRead,
         Self::SandboxesWrite,
         Self::Exec,
@@ -39,6 +41,7 @@ impl Scope {
         Self::Keys,
         Self::LogsRead,
         Self::HostRead,
+        Self::Tenants,
     ];
 
     /// The name as it is stored and shown.
@@ -53,6 +56,7 @@ impl Scope {
             Self::Keys => "keys",
             Self::LogsRead => "logs:read",
             Self::HostRead => "host:read",
+            Self::Tenants => "tenants",
         }
     }
 }
@@ -80,6 +84,8 @@ impl Scopes {
     pub const NONE: Self = Self(0);
     /// Everything there is in this version.
     pub const ALL: Self = Self((1 << Scope::ALL.len()) - 1);
+    /// Everything that concerns one tenant only.
+    pub const TENANT: Self = Self(Self::ALL.0 & !(1 << Scope::Tenants as u16));
     /// What the access token of one sandbox opens, in that sandbox.
     pub const SANDBOX_TOKEN: Self = Self((1 << Scope::Exec as u16) | (1 << Scope::Files as u16));
 
@@ -162,11 +168,13 @@ pub enum Action {
     ReadLogs,
     /// See what the host can do.
     ReadHost,
+    /// Make tenants, see them, set their quotas.
+    ManageTenants,
 }
 
 impl Action {
     /// Every action, for tests and tables.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::CreateSandbox,
         Self::ReadSandboxes,
         Self::ChangeDeadline,
@@ -183,6 +191,7 @@ impl Action {
         Self::RevokeKey,
         Self::ReadLogs,
         Self::ReadHost,
+        Self::ManageTenants,
     ];
 
     /// The name as it is recorded.
@@ -204,6 +213,7 @@ impl Action {
             Self::RevokeKey => "revoke_key",
             Self::ReadLogs => "read_logs",
             Self::ReadHost => "read_host",
+            Self::ManageTenants => "manage_tenants",
         }
     }
 
@@ -219,6 +229,7 @@ impl Action {
             Self::CreateKey | Self::ReadKeys | Self::RevokeKey => Scope::Keys,
             Self::ReadLogs => Scope::LogsRead,
             Self::ReadHost => Scope::HostRead,
+            Self::ManageTenants => Scope::Tenants,
         }
     }
 }
@@ -282,6 +293,12 @@ mod tests {
         let allowed = |action: &Action| authorize(Scopes::SANDBOX_TOKEN, *action).is_ok();
         let open: Vec<_> = Action::ALL.into_iter().filter(allowed).collect();
         assert_eq!(open, [Action::Exec, Action::DialPort, Action::ReadFiles, Action::WriteFiles]);
+    }
+
+    #[test]
+    fn a_tenant_has_everything_but_other_tenants() {
+        let denied = |action: &Action| authorize(Scopes::TENANT, *action).is_err();
+        assert_eq!(Action::ALL.into_iter().filter(denied).collect::<Vec<_>>(), [Action::ManageTenants]);
     }
 
     #[test]

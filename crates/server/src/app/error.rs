@@ -44,6 +44,10 @@ pub enum AppError {
     TemplateTaken(String),
     /// No such key for this tenant.
     KeyNotFound(String),
+    /// The name of the tenant is taken.
+    TenantTaken(String),
+    /// No such tenant.
+    TenantNotFound(String),
     /// The page token is not one of ours.
     PageToken,
     /// The quota of the tenant stands in the way.
@@ -60,8 +64,12 @@ pub enum AppError {
     SandboxEnded(SandboxId),
     /// The node refused, with a reason the caller may know.
     Node(Failure),
+    /// The node has no room for another sandbox.
+    NoCapacity(Failure),
     /// The node cannot be reached, or did not answer in time.
     NodeUnavailable(crate::cluster::LinkError),
+    /// The content of a template did not come through whole.
+    Pipe(std::io::Error),
     /// The record could not be written, so nothing was done.
     Audit(cofferdam_audit::AppendError),
     /// The record could not be read.
@@ -76,18 +84,23 @@ impl AppError {
         match self {
             Self::Unauthenticated => ErrorKind::Unauthenticated,
             Self::Denied(_) => ErrorKind::PermissionDenied,
-            Self::Invalid { .. } | Self::PageToken | Self::IdempotencyMismatch => ErrorKind::InvalidArgument,
+            Self::Invalid { .. } | Self::PageToken | Self::IdempotencyMismatch | Self::Pipe(_) => {
+                ErrorKind::InvalidArgument
+            }
             Self::SandboxNotFound(_)
             | Self::TemplateNotFound(_)
             | Self::TagNotFound { .. }
-            | Self::KeyNotFound(_) => ErrorKind::NotFound,
+            | Self::KeyNotFound(_)
+            | Self::TenantNotFound(_) => ErrorKind::NotFound,
             Self::SandboxState { .. } | Self::IdempotencyInFlight | Self::TemplateInUse(_) => {
                 ErrorKind::Conflict
             }
-            Self::TemplateTaken(_) => ErrorKind::AlreadyExists,
+            Self::TemplateTaken(_) | Self::TenantTaken(_) => ErrorKind::AlreadyExists,
             Self::Quota(_) => ErrorKind::ResourceExhausted,
             Self::Agent(failure) | Self::Node(failure) => failure.kind,
-            Self::AgentLost(_) | Self::SandboxEnded(_) | Self::NodeUnavailable(_) => ErrorKind::Unavailable,
+            Self::AgentLost(_) | Self::SandboxEnded(_) | Self::NodeUnavailable(_) | Self::NoCapacity(_) => {
+                ErrorKind::Unavailable
+            }
             Self::Audit(_) | Self::AuditRead(_) | Self::Store(_) => ErrorKind::Internal,
         }
     }
@@ -109,6 +122,8 @@ impl AppError {
             Self::TemplateInUse(name) => format!("template '{name}' is in use by a sandbox"),
             Self::TemplateTaken(name) => format!("template '{name}' exists and is not yours"),
             Self::KeyNotFound(id) => format!("key '{id}' not found"),
+            Self::TenantTaken(name) => format!("tenant '{name}' exists"),
+            Self::TenantNotFound(id) => format!("tenant '{id}' not found"),
             Self::PageToken => "Invalid next token".to_owned(),
             Self::Quota(exceeded) => exceeded.to_string(),
             Self::IdempotencyMismatch => "idempotency key was used with a different request".to_owned(),
@@ -118,6 +133,8 @@ impl AppError {
             }
             Self::AgentLost(_) => "the connection to the sandbox was lost".to_owned(),
             Self::SandboxEnded(id) => format!("sandbox {id} ended"),
+            Self::Pipe(_) => "the content did not come through whole".to_owned(),
+            Self::NoCapacity(_) => "there is no capacity for another sandbox now, try again".to_owned(),
             Self::NodeUnavailable(_) => "the node is not reachable, try again".to_owned(),
             Self::Agent(_) | Self::Node(_) | Self::Audit(_) | Self::AuditRead(_) | Self::Store(_) => {
                 "internal error".to_owned()
@@ -143,9 +160,10 @@ impl AppError {
         let cause: Option<&dyn StdError> = match self {
             Self::Denied(e) => Some(e),
             Self::Quota(e) => Some(e),
-            Self::Agent(e) | Self::Node(e) => Some(e),
+            Self::Agent(e) | Self::Node(e) | Self::NoCapacity(e) => Some(e),
             Self::AgentLost(e) => Some(e),
             Self::NodeUnavailable(e) => Some(e),
+            Self::Pipe(e) => Some(e),
             Self::Audit(e) => Some(e),
             Self::AuditRead(e) => Some(e),
             Self::Store(e) => Some(e),

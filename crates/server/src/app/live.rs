@@ -82,8 +82,15 @@ impl LiveSandbox {
         &self.0.ended
     }
 
-    pub(super) fn set_state(&self, state: State) {
-        self.0.state.send_replace(state);
+    /// It runs, unless it is being ended already.
+    pub(super) fn started(&self) {
+        self.0.state.send_if_modified(|state| {
+            let starts = *state == State::Creating;
+            if starts {
+                *state = State::Running;
+            }
+            starts
+        });
     }
 
     pub(super) fn set_expires_at(&self, expires_at: Timestamp) {
@@ -113,7 +120,7 @@ impl Registry {
     /// Forgets it, then fires its token. The order is the promise of [`LiveSandbox::ended`].
     pub(super) fn end(&self, id: &SandboxId) -> Option<LiveSandbox> {
         let sandbox = self.write().remove(id)?;
-        sandbox.set_state(State::Killing);
+        sandbox.0.state.send_replace(State::Killing);
         sandbox.0.ended.cancel();
         Some(sandbox)
     }

@@ -1,97 +1,124 @@
 //! Owns the use cases: what can be done, by whom, in which order, whatever surface asks. One file each.
 //!
-//! Knows no HTTP. Everything that changes something is recorded before it is done and after.
+//! Knows no HTTP. Everything that changes something is permitted first, recorded before it is done and after. What was
+//! begun is finished even if the caller goes away.
 
 mod agent;
+mod auth;
+mod command;
+mod converge;
+mod create;
+mod deadline;
 mod error;
+mod host;
+mod keys;
+mod kill;
+mod list;
 mod live;
+mod logs;
 mod model;
+mod record;
+mod templates;
+mod upkeep;
 
-pub use agent::{Agent, Command, Upload};
+pub use agent::{Agent, Upload};
+pub use command::Command;
 pub use error::AppError;
 pub use live::{LiveFacts, LiveSandbox, Registry};
 pub use model::*;
+pub use templates::TemplateView;
 
-use cofferdam_core::{SandboxId, Timestamp};
-use std::sync::Arc;
+use crate::cluster::{NodeEvent, NodeLink};
+use crate::store::Store;
+use cofferdam_audit::Journal;
+use cofferdam_core::{Resources, SandboxId, Timestamp};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// The time, as everything in the server sees it.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// What the use cases need to know beforehand.
+#[derive(Clone)]
+pub struct Settings {
+    /// Name under which sandboxes are reached, `NAME[:PORT]`, when there is one.
+    pub domain: Option<String>,
+    /// Limits of a sandbox whose request names none.
+    pub resources: Resources,
+    /// Longest life span that a request may ask for, in seconds.
+    pub timeout_seconds_max: u64,
+    /// The time.
+    pub clock: Clock,
+}
+
+/// What the use cases act on.
+pub struct Parts {
+    /// What should be.
+    pub store: Store,
+    /// The record.
+    pub journal: Journal,
+    /// The way to the node.
+    pub link: NodeLink,
+    /// What the node says unasked.
+    pub events: mpsc::Receiver<NodeEvent>,
+}
 
 /// The use cases. Cheap to clone.
 #[derive(Clone)]
 pub struct App(Arc<Inner>);
 
 struct Inner {
+    settings: Settings,
+    store: Store,
+    journal: Arc<Journal>,
+    link: NodeLink,
     registry: Registry,
-    domain: Option<String>,
+    actors: auth::Cache,
+    catalogue: templates::Catalogue,
+    /// Sandboxes that a task of this process is making.
+    being_made: Mutex<HashSet<SandboxId>>,
 }
 
-fn unfinished() -> AppError {
-    AppError::NodeUnavailable(crate::cluster::LinkError::Lost)
-}
-
-#[expect(unused_variables, clippy::unused_async, reason = "the shape comes before the content")]
 impl App {
+    /// Loads what has not ended, and keeps everything in step with the node until `stop` fires.
+    pub async fn start(settings: Settings, parts: Parts, stop: CancellationToken) -> Result<Self, AppError> {
+        let app = Self(Arc::new(Inner {
+            settings,
+            store: parts.store,
+            journal: Arc::new(parts.journal),
+            link: parts.link,
+            registry: Registry::default(),
+            actors: auth::Cache::default(),
+            catalogue: templates::Catalogue::default(),
+            being_made: Mutex::new(HashSet::new()),
+        }));
+        app.load().await?;
+        tokio::spawn(converge::follow(app.clone(), parts.events, stop.clone()));
+        tokio::spawn(upkeep::run(app.clone(), stop));
+        Ok(app)
+    }
+
     /// Name under which sandboxes are reached, `NAME[:PORT]`, when there is one.
     pub fn domain(&self) -> Option<&str> {
-        self.0.domain.as_deref()
+        self.0.settings.domain.as_deref()
     }
 
     /// The time, from the one clock of the server.
     pub fn now(&self) -> Timestamp {
-        Timestamp::from_micros(0)
+        (self.0.settings.clock)()
     }
 
-    /// Who comes with this key.
-    pub async fn authenticate(&self, api_key: &str) -> Result<Actor, AppError> {
-        Err(AppError::Unauthenticated)
+    /// An id that no sandbox has.
+    pub fn new_sandbox_id(&self) -> SandboxId {
+        SandboxId::from_entropy(rand::random())
     }
 
-    /// Makes a sandbox; it is running, and its agent answers, when this returns.
-    pub async fn create_sandbox(
-        &self,
-        actor: &Actor,
-        request: CreateSandbox,
-    ) -> Result<SandboxView, AppError> {
-        Err(unfinished())
-    }
-
-    /// A sandbox of the actor's tenant, also an ended one (look at its state).
-    pub async fn sandbox(&self, actor: &Actor, id: &SandboxId) -> Result<SandboxView, AppError> {
-        Err(unfinished())
-    }
-
-    /// A page of the sandboxes of the actor's tenant.
-    pub async fn list_sandboxes(&self, actor: &Actor, filter: ListFilter) -> Result<SandboxPage, AppError> {
-        Err(unfinished())
-    }
-
-    /// Ends a sandbox; nothing of it is left when this returns. One that has ended is not found.
-    pub async fn kill_sandbox(&self, actor: &Actor, id: &SandboxId) -> Result<(), AppError> {
-        Err(unfinished())
-    }
-
-    /// Ends the sandbox so many seconds from now, be that earlier or later than planned.
-    pub async fn set_timeout(
-        &self,
-        actor: &Actor,
-        id: &SandboxId,
-        seconds: u64,
-    ) -> Result<SandboxView, AppError> {
-        Err(unfinished())
-    }
-
-    /// Ends the sandbox so many seconds from now, unless it is planned to live longer anyway.
-    pub async fn extend_timeout(
-        &self,
-        actor: &Actor,
-        id: &SandboxId,
-        seconds: u64,
-    ) -> Result<SandboxView, AppError> {
-        Err(unfinished())
-    }
-
-    /// A sandbox that has not ended, whoever owns it: for the gateway, which checks tokens itself.
+    /// A running sandbox, whoever owns it: for the gateway, which checks tokens itself.
     pub fn live(&self, id: &SandboxId) -> Option<LiveSandbox> {
-        self.0.registry.get(id)
+        let sandbox = self.0.registry.get(id)?;
+        (sandbox.state() == cofferdam_core::State::Running).then_some(sandbox)
     }
 
     /// Every sandbox that has not ended (to find the one that a signature belongs to).
@@ -99,13 +126,26 @@ impl App {
         self.0.registry.all()
     }
 
-    /// The way into a sandbox of the actor's tenant.
-    pub async fn agent(&self, actor: &Actor, id: &SandboxId) -> Result<Agent, AppError> {
-        Err(unfinished())
+    /// A sandbox of the actor's tenant that has not ended, in whatever state.
+    fn unended(&self, actor: &Actor, id: &SandboxId) -> Result<LiveSandbox, AppError> {
+        let sandbox = self.0.registry.get(id).filter(|sandbox| sandbox.tenant == actor.tenant);
+        sandbox.ok_or_else(|| AppError::SandboxNotFound(id.to_string()))
     }
 
-    /// The way into a sandbox for a caller whom the gateway has let in.
-    pub fn agent_for(&self, sandbox: LiveSandbox, caller: Caller) -> Agent {
-        Agent { app: self.clone(), sandbox, caller }
+    fn being_made(&self) -> std::sync::MutexGuard<'_, HashSet<SandboxId>> {
+        self.0.being_made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Runs `work` to its end even if whoever waits for it goes away.
+async fn unstoppable<T: Send + 'static>(
+    work: impl Future<Output = Result<T, AppError>> + Send + 'static,
+) -> Result<T, AppError> {
+    match tokio::spawn(work).await {
+        Ok(result) => result,
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! Owns what use cases take and give: requests and views without any surface's words.
 
+use crate::store::{KeyRow, SandboxRow};
 use cofferdam_core::secret::Secret;
 use cofferdam_core::{KeyId, Resources, SandboxId, State, TemplateId, TenantId, Timestamp};
 use cofferdam_policy::Scopes;
@@ -17,6 +18,13 @@ pub struct Actor {
     pub scopes: Scopes,
 }
 
+impl Actor {
+    /// Who it is, for the record.
+    pub fn caller(&self) -> Caller {
+        Caller::Key(self.key.clone())
+    }
+}
+
 /// Who does something inside a sandbox, for the record.
 #[derive(Debug, Clone)]
 pub enum Caller {
@@ -28,9 +36,22 @@ pub enum Caller {
     Anyone,
 }
 
+impl Caller {
+    /// As the record has it.
+    pub fn recorded(&self) -> String {
+        match self {
+            Self::Key(id) => format!("key:{id}"),
+            Self::Token => "token".to_owned(),
+            Self::Anyone => "anyone".to_owned(),
+        }
+    }
+}
+
 /// What a sandbox is asked to be.
 #[derive(Debug, Clone, Default)]
 pub struct CreateSandbox {
+    /// Its id, from [`crate::app::App::new_sandbox_id`], when the surface must know it beforehand.
+    pub id: Option<SandboxId>,
     /// Template id, `name`, `namespace/name`, each optionally with `:tag`; `base` if absent.
     pub template: Option<String>,
     /// Life span in seconds; 300 if absent.
@@ -148,6 +169,31 @@ pub struct SandboxPage {
     pub running: u64,
 }
 
+impl From<SandboxRow> for SandboxView {
+    fn from(row: SandboxRow) -> Self {
+        Self {
+            id: row.id,
+            tenant: row.tenant,
+            state: row.observed,
+            reason: row.end_reason,
+            template: TemplateRef {
+                id: row.template_id,
+                name: row.template_name,
+                digest: row.template_digest,
+                default_user: row.default_user,
+                default_workdir: row.default_workdir,
+            },
+            resources: row.resources,
+            metadata: row.metadata,
+            started_at: row.started_at,
+            expires_at: row.expires_at,
+            access_token: row.access_token,
+            traffic_token: row.traffic_token,
+            options: row.options,
+        }
+    }
+}
+
 /// A key without its text.
 #[derive(Debug, Clone)]
 pub struct KeyView {
@@ -161,4 +207,26 @@ pub struct KeyView {
     pub scopes: Scopes,
     /// When it was made.
     pub created_at: Timestamp,
+}
+
+impl From<KeyRow> for KeyView {
+    fn from(row: KeyRow) -> Self {
+        Self {
+            id: row.id,
+            name: row.name,
+            masked: row.masked,
+            scopes: row.scopes,
+            created_at: row.created_at,
+        }
+    }
+}
+
+tokio::task_local! {
+    /// The request of a client that the current task serves; the record names it.
+    pub static REQUEST: cofferdam_core::RequestId;
+}
+
+/// The request that the current task serves, if it serves one.
+pub(super) fn current_request() -> Option<cofferdam_core::RequestId> {
+    REQUEST.try_with(Clone::clone).ok()
 }
