@@ -98,9 +98,9 @@ pub async fn list_dir(stream: UnixStream, path: Path, depth: u32) -> Result<Vec<
         match reply {
             Reply::Entries { entries } if entries.is_empty() => return Ok(all),
             Reply::Entries { entries } if all.len() + entries.len() <= LISTING_ENTRIES_MAX => {
-                all.extend(entries)
+                all.extend(entries);
             }
-            _ => return unexpected("entries"),
+            _ => return unexpected("a bounded number of entries"),
         }
         reply = within_deadline(reader.reply()).await?;
     }
