@@ -28,6 +28,9 @@ pub(crate) const SERVER: &[Package] = &[
 pub(crate) const TESTS: &[Package] = &[
     package("g++", "c++"),
     package("git", "git"),
+    package("busybox-static", "/bin/busybox"),
+    package("iproute2", "ss"),
+    package("procps", "pgrep"),
     package("python3", "python3"),
     package("python3-venv", "python3"),
     package("nodejs", "node"),
