@@ -30,8 +30,10 @@ const QUEUE: usize = 16;
 pub(crate) enum Ended {
     /// The command ended.
     Exited(ExecExit),
-    /// The command could not be started, or its sandbox ended.
-    Failed(ApiError),
+    /// The command could not be started.
+    NotStarted(ApiError),
+    /// The command was started and its end is not known, for example because its sandbox ended.
+    Lost(ApiError),
     /// The user insisted: a second signal came before the command ended.
     Interrupted(u8),
     /// Nobody reads our standard output or error any more.
@@ -69,7 +71,7 @@ impl Attachment<'_> {
         };
         drop(raw_mode);
         match (ended, written) {
-            (Ok(ended @ (Ended::Interrupted(_) | Ended::Failed(_))), _) => Ok(ended),
+            (Ok(ended @ (Ended::Interrupted(_) | Ended::NotStarted(_) | Ended::Lost(_))), _) => Ok(ended),
             (Ok(_), Err(_)) => Ok(Ended::OutputClosed),
             (ended, _) => ended,
         }
@@ -120,16 +122,18 @@ async fn changed(sizes: &mut Option<tokio::signal::unix::Signal>) {
 
 /// Hands output on until the command ends.
 async fn carry(mut receiver: Receiver, outputs: mpsc::Sender<(Channel, Bytes)>) -> Result<Ended, Error> {
+    let mut started = false;
     loop {
         match receiver.next().await? {
-            Event::Started => {}
+            Event::Started => started = true,
             Event::Output(channel, bytes) => {
                 if outputs.send((channel, bytes)).await.is_err() {
                     return Ok(Ended::OutputClosed);
                 }
             }
             Event::Exited(exit) => return Ok(Ended::Exited(exit)),
-            Event::Failed(error) => return Ok(Ended::Failed(error)),
+            Event::Failed(error) if started => return Ok(Ended::Lost(error)),
+            Event::Failed(error) => return Ok(Ended::NotStarted(error)),
         }
     }
 }
@@ -218,12 +222,13 @@ pub(crate) fn exit_code(ended: Ended) -> (u8, Option<Error>) {
             let code = exit.code.unwrap_or(125) & 0xff;
             (u8::try_from(code).unwrap_or(125), None)
         }
-        Ended::Failed(error) => {
+        Ended::Lost(error) => (125, Some(Error::Api(Box::new(error)))),
+        Ended::NotStarted(error) => {
             let code = match error.kind {
                 ErrorKind::NotFound => 127,
                 ErrorKind::InvalidArgument | ErrorKind::PermissionDenied => 126,
-                ErrorKind::DeadlineExceeded => 124,
-                ErrorKind::Unauthenticated
+                ErrorKind::DeadlineExceeded
+                | ErrorKind::Unauthenticated
                 | ErrorKind::AlreadyExists
                 | ErrorKind::Conflict
                 | ErrorKind::ResourceExhausted
@@ -270,7 +275,8 @@ mod tests {
             [(ErrorKind::NotFound, 127), (ErrorKind::InvalidArgument, 126), (ErrorKind::Unavailable, 125)]
         {
             let error = ApiError { code: 400, kind, message: "m".into(), limit: None, request_id: None };
-            assert_eq!(exit_code(Ended::Failed(error)).0, expected);
+            assert_eq!(exit_code(Ended::NotStarted(error.clone())).0, expected);
+            assert_eq!(exit_code(Ended::Lost(error)).0, 125);
         }
     }
 }

@@ -214,6 +214,27 @@ async fn a_wrong_key_is_exit_code_4() {
 }
 
 #[tokio::test]
+async fn benchmarks_measure_and_kill_what_they_made() {
+    let fake = fake().await;
+    fs::create_dir(fake.path("/tmp")).unwrap();
+    let create =
+        ["bench", "create", "-n", "4", "--concurrency", "1,2", "--warmup", "0", "--surface", "native"];
+    let exec = ["bench", "exec", "-n", "4", "--warmup", "0", "--surface", "native"];
+    let density = ["bench", "density", "-n", "3", "--step", "2", "--probes", "1"];
+    let files = ["bench", "files", "-n", "1", "--size", "1M"];
+    for line in [&create[..], &exec, &density, &files] {
+        let outcome = cofferdam(fake.url(), &[line, &["--json"]].concat()).await;
+        assert_eq!((outcome.code, outcome.err.as_str()), (0, ""), "{line:?}");
+        let report: serde_json::Value = serde_json::from_str(&outcome.out).unwrap();
+        assert_eq!(report["bench"], line[1]);
+    }
+    let seen = fake.seen();
+    let count = |start: &str| seen.iter().filter(|line| line.as_str() == start).count();
+    assert_eq!(count("POST /v1/sandboxes"), 8 + 1 + (3 + 4) + 1);
+    assert_eq!(count("POST /v1/sandboxes"), count("DELETE /v1/sandboxes/iabc"));
+}
+
+#[tokio::test]
 async fn completions_know_every_verb() {
     let script = cofferdam("http://127.0.0.1:1", &["completions", "bash"]).await.out;
     for verb in crate::COMMANDS {

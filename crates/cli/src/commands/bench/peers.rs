@@ -50,11 +50,14 @@ struct Recipe {
     stop: &'static str,
 }
 
-/// Every peer. crun refuses a hybrid hierarchy, so it gets one without the unified part.
+/// crun (which podman uses, too) refuses a hybrid hierarchy, so it gets one without the unified part.
+const NO_HYBRID: &str = "if mountpoint -q /sys/fs/cgroup/unified; then umount /sys/fs/cgroup/unified; fi";
+
+/// Every peer. podman would raise its limits beyond what a host may grant.
 const RECIPES: &[Recipe] = &[
     Recipe {
         program: "crun",
-        prepare: "if mountpoint -q /sys/fs/cgroup/unified; then umount /sys/fs/cgroup/unified; fi",
+        prepare: NO_HYBRID,
         run: "crun run --bundle {bundle} {id}",
         start: "crun run --detach --bundle {bundle} {id}",
         exec: "crun exec {id} /bin/true",
@@ -78,9 +81,11 @@ const RECIPES: &[Recipe] = &[
     },
     Recipe {
         program: "podman",
-        prepare: "",
-        run: "podman run --rm --network none --rootfs {rootfs}:O /bin/true",
-        start: "podman run --detach --network none --name {id} --rootfs {rootfs}:O /bin/sleep infinity",
+        prepare: NO_HYBRID,
+        run: "podman run --rm --network none --ulimit nofile=1024:1024 --ulimit nproc=1024:1024 \
+              --rootfs {rootfs}:O /bin/true",
+        start: "podman run --detach --network none --ulimit nofile=1024:1024 --ulimit nproc=1024:1024 \
+                --name {id} --rootfs {rootfs}:O /bin/sleep infinity",
         exec: "podman exec {id} /bin/true",
         stop: "podman rm --force --time 0 {id}",
     },
