@@ -26,6 +26,7 @@ pub mod scm;
 pub mod seccomp;
 pub mod seqpacket;
 pub mod spawn;
+pub mod supervise;
 pub mod wait;
 pub mod xattr;
 
