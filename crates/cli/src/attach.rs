@@ -225,9 +225,10 @@ pub(crate) fn exit_code(ended: Ended) -> (u8, Option<Error>) {
         Ended::Lost(error) => (125, Some(Error::Api(Box::new(error)))),
         Ended::NotStarted(error) => {
             let code = match error.kind {
-                ErrorKind::NotFound => 127,
+                _ if is_unknown_command(&error) => 127,
                 ErrorKind::InvalidArgument | ErrorKind::PermissionDenied => 126,
-                ErrorKind::DeadlineExceeded
+                ErrorKind::NotFound
+                | ErrorKind::DeadlineExceeded
                 | ErrorKind::Unauthenticated
                 | ErrorKind::AlreadyExists
                 | ErrorKind::Conflict
@@ -241,6 +242,14 @@ pub(crate) fn exit_code(ended: Ended) -> (u8, Option<Error>) {
         Ended::Interrupted(number) => (128_u8.saturating_add(number), None),
         Ended::OutputClosed => (141, None),
     }
+}
+
+/// The kind of the error is that of every command that cannot be run; only the text tells that there is none. The text
+/// is that of the agent, and an end-to-end test holds it to this.
+fn is_unknown_command(error: &ApiError) -> bool {
+    error.kind == ErrorKind::InvalidArgument
+        && error.message.starts_with("command '")
+        && error.message.trim_end_matches('.').ends_with("' not found")
 }
 
 #[cfg(test)]
@@ -271,10 +280,13 @@ mod tests {
 
     #[test]
     fn a_program_that_is_missing_is_127_and_one_that_cannot_run_126() {
-        for (kind, expected) in
-            [(ErrorKind::NotFound, 127), (ErrorKind::InvalidArgument, 126), (ErrorKind::Unavailable, 125)]
-        {
-            let error = ApiError { code: 400, kind, message: "m".into(), limit: None, request_id: None };
+        for (kind, message, expected) in [
+            (ErrorKind::InvalidArgument, "command 'x' not found", 127),
+            (ErrorKind::InvalidArgument, "command 'x' cannot be executed: permission denied", 126),
+            (ErrorKind::NotFound, "sandbox iabc does not exist", 125),
+            (ErrorKind::Unavailable, "sandbox iabc ended", 125),
+        ] {
+            let error = ApiError { code: 400, kind, message: message.into(), limit: None, request_id: None };
             assert_eq!(exit_code(Ended::NotStarted(error.clone())).0, expected);
             assert_eq!(exit_code(Ended::Lost(error)).0, 125);
         }

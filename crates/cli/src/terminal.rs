@@ -50,7 +50,7 @@ impl RawMode {
 impl Drop for RawMode {
     fn drop(&mut self) {
         // A terminal that went away needs no repair.
-        termios::tcsetattr(io::stdin(), OptionalActions::Drain, &self.0).unwrap_or_default();
+        termios::tcsetattr(io::stdin(), OptionalActions::Now, &self.0).unwrap_or_default();
     }
 }
 

@@ -124,12 +124,13 @@ async fn a_server_that_is_not_there_is_exit_code_3_and_a_hint() {
 
 #[tokio::test]
 async fn exec_tells_why_a_command_did_not_start() {
-    let message = "`/no/such` does not exist in the sandbox".to_owned();
-    let error = ApiError { code: 404, kind: ErrorKind::NotFound, message, limit: None, request_id: None };
+    let message = "command '/no/such' not found".to_owned();
+    let error =
+        ApiError { code: 400, kind: ErrorKind::InvalidArgument, message, limit: None, request_id: None };
     let fake = Fake::start(Script::fails(error)).await;
     let outcome = cofferdam(fake.url(), &["exec", "iabc", "/no/such"]).await;
     check(&outcome, 127, expect![[""]]);
-    assert_eq!(outcome.err, "error: `/no/such` does not exist in the sandbox\n");
+    assert_eq!(outcome.err, "error: command '/no/such' not found\n");
 }
 
 fn tree(root: &Path) {

@@ -29,14 +29,14 @@ struct CpArgs {
 }
 
 async fn cp(session: Session<'_>, args: CpArgs) -> Result<u8, Error> {
-    let client = session.client()?;
-    let files = |sandbox| Files { client, sandbox, user: args.user };
+    let user = args.user;
+    let files = |client, sandbox| Files { client, sandbox, user };
     match (args.from, args.to) {
         (Place::Local(from), Place::Sandbox(id, to)) => {
-            upload::upload(&files(id), session.console, (&from, &to)).await?;
+            upload::upload(&files(session.client()?, id), session.console, (&from, &to)).await?;
         }
         (Place::Sandbox(id, from), Place::Local(to)) => {
-            download::download(&files(id), session.console, (&from, &to)).await?;
+            download::download(&files(session.client()?, id), session.console, (&from, &to)).await?;
         }
         (Place::Local(_), Place::Local(_)) => {
             return Err(Error::Usage("one side must be SANDBOX:PATH; for local copies there is `cp`".into()));
