@@ -19,7 +19,6 @@ pub struct Call {
     /// Comes back in the answer; unique among those in flight on the connection.
     pub id: u64,
     /// The request.
-    #[serde(flatten)]
     pub request: Request,
 }
 
@@ -109,7 +108,6 @@ pub enum Message {
         /// Id of the call.
         id: u64,
         /// What came of it.
-        #[serde(flatten)]
         answer: Box<Answer>,
     },
     /// Progress of a long call, before its answer.
@@ -263,4 +261,123 @@ pub struct Capacity {
     pub parked: u32,
     /// Sandboxes booted ahead of need.
     pub warm: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cofferdam_core::{Digest, ErrorKind, LimitKind};
+    use serde::de::DeserializeOwned;
+    use std::collections::BTreeMap;
+    use std::fmt::Debug;
+
+    #[track_caller]
+    fn check<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T) {
+        let text = serde_json::to_string(value).unwrap();
+        assert_eq!(&serde_json::from_str::<T>(&text).unwrap(), value, "{text}");
+    }
+
+    fn sandbox() -> SandboxId {
+        "i1".parse().unwrap()
+    }
+
+    fn spec() -> SandboxSpec {
+        SandboxSpec {
+            id: sandbox(),
+            tenant: "n1".parse().unwrap(),
+            template: "base".parse().unwrap(),
+            digest: Digest::from_sha256([1; 32]),
+            resources: Resources::default(),
+            env: BTreeMap::from([("A".into(), "b".into())]),
+            hostname: "h".into(),
+            expires_at: Timestamp::from_micros(1),
+        }
+    }
+
+    fn record() -> SandboxRecord {
+        let at = Timestamp::from_micros(2);
+        let (id, resources) = (sandbox(), Resources::default());
+        SandboxRecord { id, state: State::Running, resources, started_at: at, expires_at: at }
+    }
+
+    fn template() -> TemplateInfo {
+        TemplateInfo {
+            id: "base".parse().unwrap(),
+            name: "base".into(),
+            digest: Digest::from_sha256([1; 32]),
+            created_at: Timestamp::from_micros(3),
+            size_bytes: 4,
+            default_user: "user".into(),
+            default_workdir: String::new(),
+            env: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn every_call_round_trips() {
+        let import = ImportTemplate {
+            template: "t1".parse().unwrap(),
+            name: "x".into(),
+            format: ImportFormat::OciLayout,
+        };
+        let requests = [
+            Request::Hello { version: VERSION },
+            Request::Create(Box::new(spec())),
+            Request::Kill { sandbox: sandbox() },
+            Request::SetDeadline { sandbox: sandbox(), expires_at: Timestamp::from_micros(1) },
+            Request::Dial { sandbox: sandbox() },
+            Request::Usage { sandbox: sandbox() },
+            Request::List { after: Some(sandbox()) },
+            Request::Templates { after: None },
+            Request::ImportTemplate(import),
+            Request::RemoveTemplate { template: "t1".parse().unwrap() },
+            Request::Doctor,
+            Request::Capacity,
+        ];
+        for request in requests {
+            check(&Call { id: 7, request });
+        }
+    }
+
+    #[test]
+    fn every_message_round_trips() {
+        let hit = LimitHit { limit: LimitKind::Memory, configured: 1, observed: 2 };
+        let failure = Failure {
+            kind: ErrorKind::NotFound,
+            message: "no".into(),
+            reason: crate::guest::Reason::UnknownUser,
+        };
+        let usage = Usage {
+            at: Timestamp::from_micros(1),
+            cpu_us: 1,
+            memory_used: 2,
+            memory_cache: 3,
+            memory_peak: 4,
+            processes: 5,
+            disk_used: 6,
+            oom_kills: 7,
+            process_refusals: 8,
+        };
+        let check_row =
+            Check { name: "n".into(), verdict: Verdict::Warn, detail: "d".into(), remedy: Some("r".into()) };
+        let answers = [
+            Answer::Welcome { version: VERSION, incarnation: "x".into() },
+            Answer::Done,
+            Answer::Sandbox(record()),
+            Answer::Sandboxes { sandboxes: vec![record(), record()] },
+            Answer::Usage(usage),
+            Answer::Template(Box::new(template())),
+            Answer::Templates { templates: vec![template()] },
+            Answer::Report { checks: vec![check_row] },
+            Answer::Capacity(Capacity { sandboxes: 1, sandboxes_max: 2, parked: 3, warm: 4 }),
+            Answer::Failed(failure),
+        ];
+        for answer in answers {
+            check(&Message::Answer { id: 7, answer: Box::new(answer) });
+        }
+        check(&Message::Progress { id: 7, step: "s".into(), done: 1, total: None });
+        for reason in [EndReason::Expired, EndReason::AgentDied, EndReason::Limit { hit }, EndReason::Lost] {
+            check(&Message::Ended { sandbox: sandbox(), reason });
+        }
+    }
 }
