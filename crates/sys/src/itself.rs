@@ -75,6 +75,12 @@ pub fn survive_signals() {
     }
 }
 
+/// Orphans among our descendants become our children, as they do for PID 1 anyway.
+pub fn adopt_orphans() -> io::Result<()> {
+    let own = rustix::process::getpid();
+    Ok(rustix::process::set_child_subreaper(Some(own))?)
+}
+
 /// True while this process never started a second thread.
 pub fn has_one_thread() -> bool {
     unsafe extern "C" {

@@ -17,6 +17,12 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?)
 }
 
+/// Makes reads and writes on the open file behind `fd` wait.
+pub fn set_blocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    Ok(rustix::fs::fcntl_setfl(fd, flags - OFlags::NONBLOCK)?)
+}
+
 /// Appends what one read of at most the spare capacity of `buffer` gives; 0 is the end of the file.
 pub fn read_spare(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<usize> {
     loop {

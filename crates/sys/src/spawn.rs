@@ -4,7 +4,7 @@
 use crate::wait::Pid;
 use std::ffi::{CStr, CString, c_char, c_int, c_long};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 /// Bytes of the report of a child that could not become what it should: the step and the error number.
@@ -114,17 +114,26 @@ pub fn spawn_sibling(image: &Image<'_>) -> io::Result<Pid> {
     }
 }
 
-/// Runs `work` in a copy of this process that is a child of our parent; its result is the exit status.
+/// Runs `work` in a copy of this process that is a child of our parent; its result is the exit status. Of our
+/// descriptors above 2 the copy has only `keep`, so `work` must not use others that it captured.
 ///
 /// Refused with `Unsupported` unless this process has only one thread: a copy would hold locks of the others for ever.
-pub fn copy_sibling(work: impl FnOnce() -> u8) -> io::Result<Pid> {
+pub fn copy_sibling(keep: OwnedFd, work: impl FnOnce(OwnedFd) -> u8) -> io::Result<Pid> {
     if !crate::itself::has_one_thread() {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    match clone(libc::CLONE_PARENT)? {
-        Some(pid) => Ok(pid),
-        None => exit(c_int::from(work())),
+    if let Some(pid) = clone(libc::CLONE_PARENT)? {
+        return Ok(pid);
     }
+    if keep.as_raw_fd() != 3 && dup2(keep.as_raw_fd(), 3).is_err() {
+        exit(126);
+    }
+    // SAFETY: nothing that owns one of these descriptors is used or dropped in the copy, which ends by `exit`.
+    unsafe { libc::syscall(libc::SYS_close_range, 4, c_int::MAX, 0) };
+    // SAFETY: 3 is open, and whatever owned it before is not used or dropped in the copy.
+    let kept = unsafe { OwnedFd::from_raw_fd(3) };
+    std::mem::forget(keep);
+    exit(c_int::from(work(kept)))
 }
 
 /// Starts `binary` (an open file) with `arguments`, the name first, an empty environment, our standard streams and
@@ -324,7 +333,8 @@ mod tests {
 
     #[test]
     fn a_process_with_threads_is_not_copied() {
-        let refused = copy_sibling(|| 0).unwrap_err();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let refused = copy_sibling(null.into(), |_| 0).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
     }
 

@@ -113,6 +113,16 @@ pub fn kill(pid: Pid, signal: u8) -> io::Result<()> {
     }
 }
 
+/// Sends `signal` to every process of the group that `leader` leads or led.
+pub fn kill_group(leader: Pid, signal: u8) -> io::Result<()> {
+    let leader = raw(leader)?;
+    // SAFETY: a system call on numbers.
+    match unsafe { libc::kill(-leader, libc::c_int::from(signal)) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// A stable reference to a process that may end at any time.
 #[derive(Debug)]
 pub struct PidFd(OwnedFd);
