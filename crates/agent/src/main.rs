@@ -52,4 +52,114 @@
 //!   is `Configure.open_files`, which cannot exceed the hard limit of the spawner.
 //! - RLIMIT_RTTIME must be unlimited: its hard limit marks which `exec` a process descends from.
 
-fn main() {}
+mod agent;
+mod connection;
+mod deadline;
+mod failure;
+mod files;
+mod link;
+mod order;
+mod paths;
+mod process;
+mod pump;
+mod reaper;
+mod service;
+mod spawner;
+mod sync;
+mod table;
+mod tree;
+mod users;
+
+use cofferdam_sys::{inherited, itself};
+use std::fs::File;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// How it was started.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Options {
+    spawner: bool,
+    work_cgroups: Option<u32>,
+}
+
+/// Most cgroup files: cgroup v1 has a dozen controllers.
+const WORK_CGROUPS_MAX: u32 = 32;
+
+fn main() -> ExitCode {
+    let done = parse(std::env::args().skip(1)).and_then(|options| {
+        if options.spawner { spawner::run(options.work_cgroups) } else { serve(options.work_cgroups) }
+    });
+    // There is nobody to tell more than the number: standard error is /dev/null in a sandbox.
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(70),
+    }
+}
+
+fn parse(arguments: impl Iterator<Item = String>) -> io::Result<Options> {
+    let (mut options, mut arguments) = (Options::default(), arguments);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--spawner" => options.spawner = true,
+            "--work-cgroups" => {
+                let number = arguments.next().and_then(|number| number.parse().ok());
+                let number = number.filter(|number| *number <= WORK_CGROUPS_MAX);
+                options.work_cgroups = Some(number.ok_or(io::ErrorKind::InvalidInput)?);
+            }
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+    Ok(options)
+}
+
+/// PID 1.
+fn serve(work_cgroups: Option<u32>) -> io::Result<()> {
+    let listener = UnixListener::from(inherited::take(3)?);
+    let spawner = take_spawner();
+    let work_cgroups = work_cgroups.map(take_work_cgroups).transpose()?;
+    itself::become_undumpable()?;
+    itself::close_on_exec_from(3)?;
+    itself::default_fault_handlers();
+    itself::keep_heap_small();
+    itself::clear_umask();
+    itself::raise_open_files()?;
+    itself::adopt_orphans()?;
+    std::env::set_current_dir("/")?;
+    let recipe = link::Recipe { binary: File::open("/proc/self/exe")?.into(), work_cgroups };
+    let agent = Arc::new(agent::Agent::new(link::Link::new(recipe, spawner)));
+    // Without a spawner the agent is still good for files; `exec` tries again and says why it cannot.
+    agent.link.prepare().ok();
+    let reaping = Arc::clone(&agent);
+    agent::thread("reaper", move || reaper::run(&reaping))?;
+    service::accept(&agent, &listener)
+}
+
+/// The launcher's spawner, if fd 4 is one.
+fn take_spawner() -> Option<UnixStream> {
+    use std::os::fd::AsFd;
+    let fd = inherited::take(4).ok()?;
+    inherited::is_stream_socket(fd.as_fd()).then(|| fd.into())
+}
+
+fn take_work_cgroups(number: u32) -> io::Result<Vec<OwnedFd>> {
+    (0..number).map(|index| inherited::take(5 + RawFd::try_from(index).unwrap_or(RawFd::MAX))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_parsed_strictly() {
+        let parse = |text: &str| parse(text.split_whitespace().map(str::to_owned));
+        assert_eq!(parse("").unwrap(), Options::default());
+        let both = Options { spawner: true, work_cgroups: Some(7) };
+        assert_eq!(parse("--spawner --work-cgroups 7").unwrap(), both);
+        for text in ["--work-cgroups", "--work-cgroups x", "--work-cgroups 33", "other"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Owns accepting connections and handing each to the file of its operation. One thread a connection, one operation a
+//! connection.
+
+mod attach;
+mod configure;
+mod dial;
+mod exec;
+mod processes;
+mod watch;
+
+use crate::agent::{Agent, thread};
+use crate::connection::Connection;
+use crate::failure::{failure, invalid};
+use crate::files;
+use crate::sync::lock;
+use cofferdam_core::ErrorKind;
+use cofferdam_core::limits::GUEST_CONNECTIONS_MAX;
+use cofferdam_proto::guest::{self, Call, Failure, Reply, Request};
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+/// Calls up to this size are decoded without waiting for others.
+const SMALL_CALL_BYTES: usize = 32 * 1024;
+/// After an accept that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// Serves for ever.
+pub(crate) fn accept(agent: &Arc<Agent>, listener: &UnixListener) -> io::Result<()> {
+    listener.set_nonblocking(false)?;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => admit(agent, stream),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The connection waits in the queue until others have ended.
+            Err(_) => std::thread::sleep(ACCEPT_PAUSE),
+        }
+    }
+}
+
+/// The place of a connection among all.
+struct Place(Arc<Agent>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn admit(agent: &Arc<Agent>, stream: UnixStream) {
+    let Ok(connection) = Connection::new(stream) else { return };
+    let connection = Arc::new(connection);
+    let before = agent.connections.fetch_add(1, Ordering::Relaxed);
+    let place = Place(Arc::clone(agent));
+    if before >= GUEST_CONNECTIONS_MAX {
+        return refuse(&connection);
+    }
+    let served = Arc::clone(&connection);
+    if thread("connection", move || serve(&place.0, &served)).is_err() {
+        refuse(&connection);
+    }
+}
+
+fn refuse(connection: &Connection) {
+    let full = failure(ErrorKind::ResourceExhausted, "too many requests are served in this sandbox");
+    connection.try_reply(&Reply::Error(full));
+}
+
+fn serve(agent: &Arc<Agent>, connection: &Arc<Connection>) {
+    // A caller that is cut off before it said anything, or that said what cannot be, learns nothing.
+    let Ok(Some(length)) = connection.read_call_length() else { return };
+    let large = (length > SMALL_CALL_BYTES).then(|| lock(&agent.large_call));
+    let Ok(payload) = connection.read_payload(length) else { return };
+    if connection.wait_for_ever().is_err() {
+        return;
+    }
+    let done = parse(&payload).and_then(|request| {
+        drop(payload);
+        dispatch(agent, connection, request, large)
+    });
+    if let Err(failure) = done {
+        connection.try_reply(&Reply::Error(failure));
+    }
+}
+
+fn parse(payload: &[u8]) -> Result<Request, Failure> {
+    let call: Call = guest::decode("call", payload).map_err(|error| invalid(error.to_string()))?;
+    if call.version == guest::VERSION {
+        Ok(call.request)
+    } else {
+        Err(failure(ErrorKind::Unsupported, format!("version {} of the agent protocol", call.version)))
+    }
+}
+
+/// Does what is asked; the failure that it gives is the last thing the caller gets.
+fn dispatch(
+    agent: &Arc<Agent>,
+    connection: &Arc<Connection>,
+    request: Request,
+    large: Option<MutexGuard<'_, ()>>,
+) -> Result<(), Failure> {
+    let reply = match request {
+        Request::Ping => Reply::Ok,
+        Request::Exec(exec) => return exec::run(agent, connection, exec, large),
+        Request::Attach { process } => return attach::run(agent, connection, &process),
+        Request::Watch { path, recursive } => return watch::run(agent, connection, &path, recursive),
+        Request::Dial { port } => return dial::run(connection, port),
+        Request::ListDir { path, depth } => return files::list::run(agent, connection, &path, depth),
+        Request::Read { path, offset, length } => {
+            return files::read::run(agent, connection, &path, (offset, length));
+        }
+        Request::Write { path, metadata, mode } => {
+            return files::write::run(agent, connection, &path, (metadata, mode));
+        }
+        Request::Compose { sources, destination } => {
+            return files::compose::run(agent, connection, &sources, &destination);
+        }
+        Request::Move { source, destination } => {
+            return files::rename::run(agent, connection, &source, &destination);
+        }
+        Request::Configure(configure) => configure::run(agent, configure)?,
+        Request::List => Reply::Processes { processes: agent.table.list() },
+        Request::Signal { process, signal, scope } => {
+            agent.table.running(&process)?.signal(signal, scope)?;
+            Reply::Ok
+        }
+        Request::Input { process, pty } => processes::input(agent, connection, &process, pty)?,
+        Request::CloseStdin { process } => {
+            agent.table.running(&process)?.close_input()?;
+            Reply::Ok
+        }
+        Request::Resize { process, size } => {
+            agent.table.running(&process)?.resize(size)?;
+            Reply::Ok
+        }
+        Request::Stat { path } => files::stat(agent, &path)?,
+        Request::MakeDir { path } => files::make_dir(agent, &path)?,
+        Request::Remove { path } => files::remove::run(agent, &path)?,
+        Request::Stats => configure::stats()?,
+    };
+    connection.try_reply(&reply);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_version_is_refused() {
+        let refused = parse(br#"{"version":2,"op":"ping"}"#).unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn deep_nesting_ends_in_an_error_within_a_small_stack() {
+        let bomb = format!(r#"{{"version":1,"op":"ping","x":{}"#, "[".repeat(900_000));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        thread("small", move || sender.send(parse(bomb.as_bytes()).is_err()).unwrap()).unwrap();
+        assert!(receiver.recv().unwrap());
+    }
+}

@@ -1,0 +1,99 @@
+//! Owns the spawner: one thread that takes orders from PID 1 and starts children of PID 1 inside the `work` cgroup.
+//! It keeps nothing between two orders and survives everything but SIGKILL.
+
+use crate::files::job;
+use crate::order::{self, Job, Order, Program};
+use cofferdam_sys::spawn::{self, Image};
+use cofferdam_sys::{inherited, itself, scm};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+/// Room for an order that is kept between two orders.
+const ROOM_BYTES: usize = 64 * 1024;
+
+/// Runs until PID 1 is gone.
+pub(crate) fn run(work_cgroups: Option<u32>) -> io::Result<()> {
+    let link = UnixStream::from(inherited::take(3)?);
+    join(work_cgroups.unwrap_or(0))?;
+    itself::become_undumpable()?;
+    itself::close_on_exec_from(3)?;
+    itself::survive_signals();
+    itself::default_fault_handlers();
+    itself::keep_heap_small();
+    itself::clear_umask();
+    std::env::set_current_dir("/")?;
+    (&link).write_all(&order::encode_answer(Ok(std::process::id())))?;
+    let mut body = Vec::new();
+    while let Some(descriptors) = receive(&link, &mut body)? {
+        let result = follow(&body, descriptors).map_err(|error| error.raw_os_error().unwrap_or(0));
+        (&link).write_all(&order::encode_answer(result))?;
+        body.clear();
+        body.shrink_to(ROOM_BYTES);
+    }
+    Ok(())
+}
+
+fn join(work_cgroups: u32) -> io::Result<()> {
+    for fd in (4..).take(usize::try_from(work_cgroups).unwrap_or(usize::MAX)) {
+        File::from(inherited::take(RawFd::from(fd))?).write_all(b"0")?;
+    }
+    Ok(())
+}
+
+/// Reads one order; `None` when PID 1 is gone. Descriptors come with the first bytes.
+fn receive(link: &UnixStream, body: &mut Vec<u8>) -> io::Result<Option<Vec<OwnedFd>>> {
+    let (mut length, mut descriptors) = ([0; 4], Vec::new());
+    let first = scm::receive(link.as_fd(), &mut length, &mut descriptors)?;
+    if first == 0 {
+        return Ok(None);
+    }
+    let mut link: &UnixStream = link;
+    link.read_exact(&mut length[first..])?;
+    let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+    if length > order::ORDER_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    body.resize(length, 0);
+    link.read_exact(body)?;
+    Ok(Some(descriptors))
+}
+
+fn follow(body: &[u8], descriptors: Vec<OwnedFd>) -> io::Result<u32> {
+    match order::decode(body) {
+        Some(Order::Program(program)) => start(&program, &descriptors),
+        Some(Order::Job(job)) => copy(job, descriptors),
+        None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+fn start(program: &Program, descriptors: &[OwnedFd]) -> io::Result<u32> {
+    let (report, streams) = match descriptors {
+        [report, terminal] => (report, [terminal, terminal, terminal]),
+        [report, input, output, errors] => (report, [input, output, errors]),
+        _ => return Err(io::ErrorKind::InvalidInput.into()),
+    };
+    spawn::spawn_sibling(&Image {
+        programs: &program.candidates,
+        arguments: &program.arguments,
+        environment: &program.environment,
+        directory: &program.directory,
+        uid: program.uid,
+        gid: program.gid,
+        groups: &program.groups,
+        streams: streams.map(AsFd::as_fd),
+        terminal: program.terminal,
+        open_files: program.open_files,
+        mark: Some(program.mark),
+        report: report.as_fd(),
+    })
+}
+
+fn copy(job: Job, mut descriptors: Vec<OwnedFd>) -> io::Result<u32> {
+    let Some(connection) = descriptors.pop() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    spawn::copy_sibling(connection, move |connection| {
+        job::serve(connection.into(), &job);
+        0
+    })
+}
