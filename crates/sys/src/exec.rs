@@ -110,6 +110,13 @@ pub fn leave_session_keyring() -> io::Result<()> {
     if crate::errno_of(&error) == Some(libc::ENOSYS) { Ok(()) } else { Err(error) }
 }
 
+/// Names the program of this process, to execute it again. Needs no right to read it.
+pub fn own_program() -> io::Result<OwnedFd> {
+    use rustix::fs::{CWD, Mode, OFlags};
+    rustix::fs::openat(CWD, c"/proc/self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(failed("openat"))
+}
+
 /// Ends this process at once, without running anything of the program it is a copy of.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: takes a number and does not return; exit handlers of the copied program do not run.
