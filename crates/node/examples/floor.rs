@@ -1,11 +1,11 @@
-//! Measures the steps of the container driver on this host: `floor DIR TEMPLATE AGENT [ROUNDS]`, as root. Everything it
+//! Measures the steps of the container driver on this host: `floor DIR TEMPLATE [ROUNDS]`, as root. Everything it
 //! makes is below DIR, in a mount namespace of its own, and removed at the end.
 
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
 
 use anyhow::{Context, bail};
 use cofferdam_core::Resources;
-use cofferdam_node::isolation::container::{ContainerConfig, ContainerDriver, LauncherCommand};
+use cofferdam_node::isolation::container::{AGENT, ContainerConfig, ContainerDriver, LauncherCommand};
 use cofferdam_node::isolation::{Driver, Fill, Live, Slot};
 use cofferdam_node::launcher::launcher_main;
 use cofferdam_node::storage::VolumeConfig;
@@ -21,12 +21,11 @@ fn main() -> anyhow::Result<()> {
     if arguments.get(1).is_some_and(|argument| argument == "launcher") {
         launcher_main(cofferdam_sys::helper::inherited_socket()?);
     }
-    let [_, directory, template, agent, rest @ ..] = arguments.as_slice() else {
-        bail!("usage: floor DIR TEMPLATE AGENT [ROUNDS]")
+    let [_, directory, template, rest @ ..] = arguments.as_slice() else {
+        bail!("usage: floor DIR TEMPLATE [ROUNDS]")
     };
     let rounds = rest.first().map_or(Ok(100), |text| text.parse())?;
     let template = std::fs::canonicalize(template)?;
-    let agent = std::fs::read(agent)?.leak();
     let program = std::env::current_exe()?;
     cofferdam_sys::clone::unshare_mounts()?;
     std::fs::create_dir_all(directory)?;
@@ -41,7 +40,7 @@ fn main() -> anyhow::Result<()> {
                 size_bytes: 8 << 30,
             },
             launcher: LauncherCommand { program, arguments: vec!["launcher".into()] },
-            agent,
+            agent: AGENT,
         };
         let driver = ContainerDriver::start(config).await?;
         for slot in driver.slots()? {

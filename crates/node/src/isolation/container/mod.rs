@@ -2,11 +2,13 @@
 //! network but a loopback. The launcher makes the processes; everything that can be done without being single-threaded
 //! is done here.
 
+mod agent;
 mod destroy;
 mod fill;
 mod link;
 mod park;
 
+pub use agent::AGENT;
 pub use link::LauncherCommand;
 
 use crate::isolation::cgroup::{self, Hierarchy};
@@ -40,7 +42,7 @@ pub struct ContainerConfig {
     pub volume: VolumeConfig,
     /// How to start the launcher: a command of this very program that calls `launcher_main`.
     pub launcher: LauncherCommand,
-    /// The agent's program: a static executable.
+    /// The program of the agent, a static executable: [`AGENT`], but for tests.
     pub agent: &'static [u8],
 }
 
