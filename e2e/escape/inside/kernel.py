@@ -5,6 +5,7 @@ import fcntl
 import mmap
 import os
 import resource
+import signal
 import struct
 import time
 
@@ -19,7 +20,7 @@ def write_kernel_settings():
 
 @attempt(*ABSENT, E.EIO, E.EINVAL)
 def write_other_kernel_files():
-    paths = "/proc/sysrq-trigger /proc/irq/default_smp_affinity /proc/bus/pci/00/00.0 /proc/fs/ext4 /proc/acpi/wakeup /proc/mtrr /proc/timer_list /proc/latency_stats /proc/scsi/scsi"
+    paths = "/proc/sysrq-trigger /proc/irq/default_smp_affinity /proc/acpi/wakeup /proc/mtrr /proc/timer_list /proc/latency_stats /proc/scsi/scsi"
     return for_each(paths.split(), open_for_writing)
 
 
@@ -233,7 +234,7 @@ def fanotify():
 @attempt(*NO, E.EINVAL)
 def raise_a_hard_limit():
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return resource.setrlimit(resource.RLIMIT_NOFILE, (hard * 2, hard * 2))
+    return syscall(302, 0, resource.RLIMIT_NOFILE, struct.pack("<QQ", hard * 2, hard * 2), None)
 
 
 @attempt()
@@ -277,7 +278,7 @@ def unshare_by_the_32_bit_door():
 
 @attempt()
 def keyctl_by_the_32_bit_door():
-    return machine(b"\x53\xb8" + struct.pack("<I", 288) + b"\x31\xdb\x31\xc9\x31\xd2\xcd\x80\x5b\xc3")
+    return machine(b"\x53\xb8" + struct.pack("<I", 288) + b"\x31\xdb\xb9\xfd\xff\xff\xff\x31\xd2\xcd\x80\x5b\xc3")
 
 
 @attempt()
@@ -287,11 +288,11 @@ def unshare_by_the_x32_door():
 
 @attempt(*NO, E.EIO, E.ENOTTY)
 def type_into_a_terminal():
-    leader, follower = os.openpty()
+    _, follower = os.openpty()
     os.setsid()
     fcntl.ioctl(follower, 0x540E, 0)
-    fcntl.ioctl(follower, 0x5412, b"x")
-    os.close(leader)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    return fcntl.ioctl(follower, 0x5412, b"x")
 
 
 @attempt(*NO, E.ENOTTY)

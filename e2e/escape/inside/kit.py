@@ -50,6 +50,8 @@ def syscall(number, *args):
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), f"system call {number}")
+    if result == 0 and number in (56, 435):
+        os._exit(0)  # The child of a clone that worked; its parent tells.
     return result
 
 
@@ -82,13 +84,15 @@ def read(path, count=64):
 
 
 def for_each(values, action):
-    """Every one has to fail: raises the last error, returns the first that did not fail."""
+    """Every one has to be denied: raises the last denial, or the first error that is none; returns what worked."""
     last = None
     for value in values:
         try:
             action(value)
         except OSError as error:
             last = error
+            if error.errno not in FACTS["denials"]:
+                raise
             continue
         return f"{value!r} worked"
     if last is None:
@@ -104,6 +108,7 @@ def perform(name):
     if child == 0:
         os.close(reader)
         signal.alarm(20)
+        FACTS["denials"] = errors
         try:
             result = function()
             row = {"verdict": "SUCCEEDED", "detail": repr(result)}
