@@ -8,6 +8,7 @@ use cofferdam_proto::guest::Configure;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 
@@ -68,7 +69,57 @@ impl Agent {
     }
 }
 
-/// Starts a thread with a small stack.
-pub(crate) fn thread(name: &'static str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(work).map(drop)
+/// Work for a thread.
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Threads that have nothing to do: making one costs a tenth of starting a small program.
+static IDLE: Mutex<Vec<SyncSender<Work>>> = Mutex::new(Vec::new());
+/// How many of them are kept.
+const IDLE_MAX: usize = 4;
+
+/// Has a thread with a small stack do `work`.
+pub(crate) fn thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let mut work: Work = Box::new(work);
+    while let Some(idle) = { lock(&IDLE).pop() } {
+        match idle.send(work) {
+            Ok(()) => return Ok(()),
+            Err(refused) => work = refused.0,
+        }
+    }
+    Builder::new().stack_size(STACK_BYTES).spawn(move || run(work)).map(drop)
+}
+
+fn run(mut work: Work) {
+    loop {
+        work();
+        let (sender, receiver) = sync_channel(1);
+        {
+            let mut idle = lock(&IDLE);
+            if idle.len() >= IDLE_MAX {
+                return;
+            }
+            idle.push(sender);
+        }
+        match receiver.recv() {
+            Ok(next) => work = next,
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_do_one_thing_after_another() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        for number in 0..100 {
+            let sender = sender.clone();
+            thread(move || sender.send(number).unwrap()).unwrap();
+        }
+        let mut seen: Vec<i32> = receiver.iter().take(100).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..100).collect::<Vec<_>>());
+    }
 }

@@ -27,7 +27,7 @@ impl Deadlines {
         let mut inner = lock(&self.inner);
         if !inner.runs {
             let agent = Arc::clone(agent);
-            thread("deadlines", move || agent.deadlines.watch())?;
+            thread(move || agent.deadlines.watch())?;
             inner.runs = true;
         }
         Ok(())
@@ -49,7 +49,7 @@ impl Deadlines {
             let Some(process) = self.next().upgrade() else { continue };
             let victim = Arc::clone(&process);
             // A tree that resists must not hold up the others; without a thread for it, it does.
-            if thread("time is up", move || victim.kill_tree(true)).is_err() {
+            if thread(move || victim.kill_tree(true)).is_err() {
                 process.kill_tree(true);
             }
         }

@@ -132,7 +132,7 @@ fn serve(work_cgroups: Option<u32>) -> io::Result<()> {
     // Without a spawner the agent is still good for files; `exec` tries again and says why it cannot.
     agent.link.prepare().ok();
     let reaping = Arc::clone(&agent);
-    agent::thread("reaper", move || reaper::run(&reaping))?;
+    agent::thread(move || reaper::run(&reaping))?;
     service::accept(&agent, &listener)
 }
 

@@ -98,9 +98,21 @@ impl Process {
         self.info.pid
     }
 
-    /// Takes its end from the kernel.
+    /// Waits until it has ended and takes its end from the kernel. An error when somebody else does or did.
+    pub(crate) fn await_end(&self) -> io::Result<()> {
+        if self.has_ended() {
+            return Ok(());
+        }
+        wait::ended(self.pid())?;
+        self.reap()
+    }
+
+    /// Takes its end from the kernel, unless that was done.
     pub(crate) fn reap(&self) -> io::Result<()> {
         let mut life = lock(&self.life);
+        if life.ended.is_some() {
+            return Ok(());
+        }
         if let Some(ended) = wait::try_reap(self.pid())? {
             life.ended = Some((ended, self.started.elapsed()));
         }

@@ -53,7 +53,7 @@ impl Pump {
     pub(crate) fn prepare(agent: &Arc<Agent>) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(1);
         let agent = Arc::clone(agent);
-        crate::agent::thread("output", move || {
+        crate::agent::thread(move || {
             // Dropped unused when the process could not be started.
             if let Ok((process, sources)) = receiver.recv() {
                 run(&agent, &process, sources);
@@ -74,6 +74,8 @@ fn run(agent: &Agent, process: &Arc<Process>, mut sources: Vec<Source>) {
         let course = process.course();
         match course {
             Course::Ended if sources.is_empty() => break,
+            // Nothing but the end is left to wait for: taking it here saves a change of threads.
+            Course::Running if sources.is_empty() && process.await_end().is_ok() => continue,
             Course::CutShort => {
                 sources.retain_mut(|source| carry(process, source, LAST_CHUNKS) == Flow::More);
                 break;

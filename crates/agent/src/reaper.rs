@@ -12,8 +12,9 @@ const NO_CHILD_PAUSE: Duration = Duration::from_secs(1);
 /// Reaps for ever.
 pub(crate) fn run(agent: &Agent) {
     loop {
-        match wait::next_ended().and_then(|pid| agent.table.reap(pid)) {
-            Ok(()) => {}
+        match wait::next_ended() {
+            // A pump that waited for the same child may have been faster.
+            Ok(pid) => drop(agent.table.reap(pid)),
             Err(_) => agent.table.wait_for_start(NO_CHILD_PAUSE),
         }
     }

@@ -32,11 +32,20 @@ pub struct Ended {
 
 /// Blocks until some child has ended and names it, but leaves it to be reaped. No child at all is an error (ECHILD).
 pub fn next_ended() -> io::Result<Pid> {
+    peek(libc::P_ALL, 0)
+}
+
+/// Blocks until `child` has ended, but leaves it to be reaped. An error (ECHILD) when it was reaped meanwhile.
+pub fn ended(child: Pid) -> io::Result<()> {
+    peek(libc::P_PID, child).map(|_| ())
+}
+
+fn peek(kind: libc::idtype_t, id: Pid) -> io::Result<Pid> {
     loop {
         // SAFETY: `siginfo_t` is plain data for which all zeros are valid.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         // SAFETY: the kernel writes one siginfo_t to a valid reference.
-        let result = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, libc::WEXITED | libc::WNOWAIT) };
+        let result = unsafe { libc::waitid(kind, id, &raw mut info, libc::WEXITED | libc::WNOWAIT) };
         if result == 0 {
             // SAFETY: waitid succeeded, so this is the information of a child.
             let pid = unsafe { info.si_pid() };

@@ -58,7 +58,7 @@ fn admit(agent: &Arc<Agent>, stream: UnixStream) {
         return refuse(&connection);
     }
     let served = Arc::clone(&connection);
-    if thread("connection", move || serve(&place.0, &served)).is_err() {
+    if thread(move || serve(&place.0, &served)).is_err() {
         refuse(&connection);
     }
 }
@@ -158,7 +158,7 @@ mod tests {
     fn deep_nesting_ends_in_an_error_within_a_small_stack() {
         let bomb = format!(r#"{{"version":1,"op":"ping","x":{}"#, "[".repeat(900_000));
         let (sender, receiver) = std::sync::mpsc::channel();
-        thread("small", move || sender.send(parse(bomb.as_bytes()).is_err()).unwrap()).unwrap();
+        thread(move || sender.send(parse(bomb.as_bytes()).is_err()).unwrap()).unwrap();
         assert!(receiver.recv().unwrap());
     }
 }
