@@ -76,6 +76,9 @@ pub struct SandboxSpec {
     pub resources: Resources,
     /// Environment of every process in the sandbox.
     pub env: BTreeMap<String, String>,
+    /// Small files that the agent writes before the sandbox is handed out, absolute path to content.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
     /// Name shown by `hostname` inside.
     pub hostname: String,
     /// When the node ends the sandbox by itself.

@@ -65,10 +65,13 @@ impl App {
                 why: "must have 1 to 255 bytes".to_owned(),
             });
         }
+        let id = request.id.unwrap_or_else(|| self.new_sandbox_id());
+        let identity = request.identity.map(|of| of(&id, &template.id)).unwrap_or_default();
         let mut env = template.env.clone();
         env.extend(request.env);
+        env.extend(identity.env);
         let row = SandboxRow {
-            id: request.id.unwrap_or_else(|| self.new_sandbox_id()),
+            id,
             tenant: actor.tenant.clone(),
             template_id: template.id.clone(),
             template_name: template.name.clone(),
@@ -88,7 +91,7 @@ impl App {
             end_reason: None,
             journal_after: 0,
         };
-        Ok(Draft { row, claim })
+        Ok(Draft { row, files: identity.files, claim })
     }
 
     /// A life span within its bounds.
@@ -105,6 +108,7 @@ impl App {
 /// What is to be stored.
 struct Draft {
     row: SandboxRow,
+    files: BTreeMap<String, String>,
     claim: Option<IdempotencyClaim>,
 }
 
@@ -143,7 +147,7 @@ impl Making {
             Err(Refused::InFlight) => return Err(AppError::IdempotencyInFlight),
         }
         self.app.0.registry.insert(live.clone());
-        match self.launch(&row, template, &live).await {
+        match self.launch(&row, (template, draft.files), &live).await {
             Ok(()) => Ok(SandboxView { state: State::Running, started_at: row.started_at, ..row.into() }),
             Err(error) => {
                 self.take_back(&row.id, &error).await;
@@ -155,7 +159,7 @@ impl Making {
     async fn launch(
         &self,
         row: &SandboxRow,
-        template: TemplateInfo,
+        (template, files): (TemplateInfo, BTreeMap<String, String>),
         live: &LiveSandbox,
     ) -> Result<(), AppError> {
         let spec = SandboxSpec {
@@ -165,6 +169,7 @@ impl Making {
             digest: template.digest,
             resources: row.resources,
             env: row.env.clone(),
+            files,
             hostname: row.id.to_string(),
             expires_at: row.expires_at,
         };

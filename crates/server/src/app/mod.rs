@@ -110,6 +110,11 @@ impl App {
         (self.0.settings.clock)()
     }
 
+    /// Limits of a sandbox whose request names none.
+    pub fn default_resources(&self) -> Resources {
+        self.0.settings.resources
+    }
+
     /// An id that no sandbox has.
     pub fn new_sandbox_id(&self) -> SandboxId {
         SandboxId::from_entropy(rand::random())

@@ -60,6 +60,8 @@ pub struct CreateSandbox {
     pub resources: ResourceOverrides,
     /// Environment of every process.
     pub env: BTreeMap<String, String>,
+    /// What a surface adds once it is known which sandbox of which template it will be.
+    pub identity: Option<fn(&SandboxId, &TemplateId) -> Identity>,
     /// Free pairs, filterable.
     pub metadata: BTreeMap<String, String>,
     /// Commands and files through the gateway need the access token.
@@ -70,6 +72,15 @@ pub struct CreateSandbox {
     pub options: serde_json::Value,
     /// Makes a repetition answer with the same sandbox.
     pub idempotency: Option<Idempotency>,
+}
+
+/// What tells programs in a sandbox where they are.
+#[derive(Debug, Clone, Default)]
+pub struct Identity {
+    /// Variables of every process; they win over those of the request.
+    pub env: BTreeMap<String, String>,
+    /// Small files, absolute path to content.
+    pub files: BTreeMap<String, String>,
 }
 
 /// An idempotency key and what it was used for.
