@@ -6,5 +6,7 @@
 pub mod api;
 pub mod app;
 pub mod cluster;
+pub mod gateway;
 pub mod guest;
+mod http;
 pub mod store;
