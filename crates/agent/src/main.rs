@@ -71,7 +71,6 @@ mod tree;
 mod users;
 
 use cofferdam_sys::{inherited, itself};
-use std::fs::File;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -128,7 +127,7 @@ fn serve(work_cgroups: Option<u32>) -> io::Result<()> {
     itself::raise_open_files()?;
     itself::adopt_orphans()?;
     std::env::set_current_dir("/")?;
-    let recipe = link::Recipe { binary: File::open("/proc/self/exe")?.into(), work_cgroups };
+    let recipe = link::Recipe { binary: cofferdam_sys::exec::own_program()?, work_cgroups };
     let agent = Arc::new(agent::Agent::new(link::Link::new(recipe, spawner)));
     // Without a spawner the agent is still good for files; `exec` tries again and says why it cannot.
     agent.link.prepare().ok();

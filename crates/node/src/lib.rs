@@ -2,3 +2,5 @@
 //! Hands out connected sockets into sandboxes; never parses what a client sent, never sees policy or a secret.
 
 pub mod isolation;
+pub mod launcher;
+pub mod storage;

@@ -28,15 +28,18 @@ fn close_range(first: u32, last: u32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(last_failed("close_range")) }
 }
 
-/// Moves descriptors to the numbers 3, 4 … in the order given, inheritable, and the rest of what is open goes away at the
-/// exec. Every descriptor is first moved out of the way, so that none overwrites another.
-pub fn place(descriptors: Vec<OwnedFd>) -> io::Result<()> {
-    const ABOVE: RawFd = 100;
-    let mut parked = Vec::with_capacity(descriptors.len());
-    for fd in descriptors {
-        parked.push(rustix::io::fcntl_dupfd_cloexec(&fd, ABOVE).map_err(failed("fcntl(F_DUPFD_CLOEXEC)"))?);
-    }
-    for (index, fd) in parked.iter().enumerate() {
+/// First number out of the way of those that a new program is given.
+const ABOVE: RawFd = 100;
+
+fn out_of_the_way(fd: impl AsFd) -> io::Result<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(fd, ABOVE).map_err(failed("fcntl(F_DUPFD_CLOEXEC)"))
+}
+
+/// Moves descriptors to the numbers 3, 4 … in the order given, inheritable; what is close-on-exec goes away. `ABOVE` keeps
+/// any from overwriting another that is still to be moved.
+fn place(descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    let moved = descriptors.into_iter().map(out_of_the_way).collect::<io::Result<Vec<_>>>()?;
+    for (index, fd) in moved.iter().enumerate() {
         let target = 3 + i32::try_from(index).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: takes two numbers. What `target` named before belonged to this fresh copy of a process, which executes
         // another program next and uses none of it again.
@@ -48,17 +51,31 @@ pub fn place(descriptors: Vec<OwnedFd>) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces this program by the one in `program`, with an empty environment. Returns only when that failed.
-pub fn execute(program: impl AsFd, arguments: &[&CStr]) -> io::Error {
+/// Replaces this program by the one in `program`, with `descriptors` from 3 on and an empty environment. Returns only
+/// when that failed, and then `control` is the one descriptor that can still be used.
+pub fn execute(
+    program: impl AsFd,
+    arguments: &[&CStr],
+    descriptors: Vec<OwnedFd>,
+    control: &mut OwnedFd,
+) -> io::Error {
     let mut argv: Vec<*const libc::c_char> = arguments.iter().map(|text| text.as_ptr()).collect();
     argv.push(std::ptr::null());
     let environment: [*const libc::c_char; 1] = [std::ptr::null()];
-    let fd = program.as_fd().as_raw_fd();
+    let prepared = out_of_the_way(program).and_then(|program| {
+        *control = out_of_the_way(&*control)?;
+        place(descriptors)?;
+        Ok(program)
+    });
+    let program = match prepared {
+        Ok(program) => program,
+        Err(error) => return error,
+    };
     // SAFETY: both arrays end in a null pointer, their strings end in zero bytes, and all outlive the call.
     unsafe {
         libc::syscall(
             libc::SYS_execveat,
-            fd,
+            program.as_raw_fd(),
             c"".as_ptr(),
             argv.as_ptr(),
             environment.as_ptr(),
@@ -66,6 +83,38 @@ pub fn execute(program: impl AsFd, arguments: &[&CStr]) -> io::Error {
         )
     };
     last_failed("execveat")
+}
+
+/// Makes the standard streams of this process copies of one descriptor.
+pub fn use_as_standard_streams(fd: impl AsFd) -> io::Result<()> {
+    let fd = fd.as_fd().as_raw_fd();
+    for stream in 0..3 {
+        // SAFETY: takes two numbers; the standard streams have no owner in Rust that would close them.
+        let result = unsafe { libc::dup2(fd, stream) };
+        if result < 0 {
+            return Err(last_failed("dup2"));
+        }
+    }
+    Ok(())
+}
+
+/// Leaves the keys of whoever started this process behind: keyctl(2). A kernel without keys has none to leave.
+pub fn leave_session_keyring() -> io::Result<()> {
+    let anonymous: *const libc::c_char = std::ptr::null();
+    // SAFETY: the request takes a name or null, and keeps neither.
+    let result = unsafe { libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, anonymous) };
+    if result >= 0 {
+        return Ok(());
+    }
+    let error = last_failed("keyctl(KEYCTL_JOIN_SESSION_KEYRING)");
+    if crate::errno_of(&error) == Some(libc::ENOSYS) { Ok(()) } else { Err(error) }
+}
+
+/// Names the program of this process, to execute it again. Needs no right to read it.
+pub fn own_program() -> io::Result<OwnedFd> {
+    use rustix::fs::{CWD, Mode, OFlags};
+    rustix::fs::openat(CWD, c"/proc/self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(failed("openat"))
 }
 
 /// Ends this process at once, without running anything of the program it is a copy of.

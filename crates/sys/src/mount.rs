@@ -14,14 +14,24 @@ use std::path::Path;
 /// Attributes of a mount.
 pub type Attributes = MountAttrFlags;
 
-/// Read-only, and no devices, set-id bits or programs.
-pub const INERT: Attributes = MountAttrFlags::MOUNT_ATTR_RDONLY.union(NO_SPECIAL);
-/// No devices, set-id bits or programs.
-pub const NO_SPECIAL: Attributes = MountAttrFlags::MOUNT_ATTR_NODEV
-    .union(MountAttrFlags::MOUNT_ATTR_NOSUID)
-    .union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
+/// Nothing special.
+pub const PLAIN: Attributes = MountAttrFlags::empty();
+/// Reading does not write.
+pub const NO_ACCESS_TIMES: Attributes = MountAttrFlags::MOUNT_ATTR_NOATIME;
 /// No devices.
 pub const NO_DEVICES: Attributes = MountAttrFlags::MOUNT_ATTR_NODEV;
+/// No set-id bits, no programs.
+pub const NO_SET_ID_NO_PROGRAMS: Attributes =
+    MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
+/// No set-id bits, no devices.
+pub const NO_SET_ID_NO_DEVICES: Attributes =
+    MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
+/// No devices, set-id bits or programs.
+pub const NO_SPECIAL: Attributes = NO_SET_ID_NO_PROGRAMS.union(NO_DEVICES);
+/// Read-only.
+pub const READ_ONLY: Attributes = MountAttrFlags::MOUNT_ATTR_RDONLY;
+/// Read-only, and no devices, set-id bits or programs.
+pub const INERT: Attributes = MountAttrFlags::MOUNT_ATTR_RDONLY.union(NO_SPECIAL);
 
 /// A file system about to be made.
 #[derive(Debug)]
@@ -57,9 +67,19 @@ impl FileSystem {
         rustix::mount::fsconfig_set_fd(&self.0, key, value).map_err(failed("fsconfig"))
     }
 
+    /// Makes it.
+    pub fn create(&self) -> io::Result<()> {
+        rustix::mount::fsconfig_create(&self.0).map_err(failed("fsconfig(create)"))
+    }
+
     /// Makes it and a detached mount of it.
     pub fn mount(self, attributes: Attributes) -> io::Result<OwnedFd> {
-        rustix::mount::fsconfig_create(&self.0).map_err(failed("fsconfig(create)"))?;
+        self.create()?;
+        self.mount_created(attributes)
+    }
+
+    /// Makes a detached mount of it, after `create`.
+    pub fn mount_created(self, attributes: Attributes) -> io::Result<OwnedFd> {
         rustix::mount::fsmount(&self.0, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(failed("fsmount"))
     }
 
@@ -132,6 +152,11 @@ pub fn move_mount(from: (BorrowedFd<'_>, &CStr), to: (BorrowedFd<'_>, &CStr)) ->
     rustix::mount::move_mount(from.0, from.1, to.0, to.1, flags).map_err(failed("move_mount"))
 }
 
+/// Makes a directory the working directory.
+pub fn enter_directory(directory: impl AsFd) -> io::Result<()> {
+    rustix::process::fchdir(directory).map_err(failed("fchdir"))
+}
+
 /// Makes the mount that is the working directory the root of this mount namespace and drops everything else in it.
 /// Processes with the old root follow.
 pub fn pivot_to_working_directory() -> io::Result<()> {
@@ -154,6 +179,6 @@ pub fn attach_at(mount: impl AsFd, path: &Path) -> io::Result<()> {
 
 /// Makes `directory` root and working directory of this process.
 pub fn change_root(directory: impl AsFd) -> io::Result<()> {
-    rustix::process::fchdir(directory).map_err(failed("fchdir"))?;
+    enter_directory(directory)?;
     rustix::process::chroot(".").map_err(failed("chroot"))
 }

@@ -100,13 +100,14 @@ impl Table {
 
     /// Compiles the table for the architecture of this program; calls of any other fail with ENOSYS.
     pub fn compile(&self) -> Program {
-        let mut program = Program(Vec::new());
-        program.push(LOAD, ARCH_OFFSET, 0, 0);
-        program.push(JUMP_EQUAL, NATIVE_ARCH, 1, 0);
-        program.ret(Action::Errno(ENOSYS));
-        program.push(LOAD, NUMBER_OFFSET, 0, 0);
-        program.search(&self.intervals());
-        program
+        let mut code = vec![
+            instruction(LOAD, ARCH_OFFSET, 0, 0),
+            instruction(JUMP_EQUAL, NATIVE_ARCH, 1, 0),
+            ret(Action::Errno(ENOSYS)),
+            instruction(LOAD, NUMBER_OFFSET, 0, 0),
+        ];
+        code.extend(search(&self.intervals()));
+        Program(code)
     }
 }
 
@@ -130,70 +131,74 @@ const JUMP_AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
 const JUMP_ANY_BIT: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
+type Code = Vec<libc::sock_filter>;
+
+fn instruction(code: u32, k: u32, jt: usize, jf: usize) -> libc::sock_filter {
+    let short = |distance| u8::try_from(distance).expect("lists of a filter are short");
+    libc::sock_filter { code: code as u16, jt: short(jt), jf: short(jf), k }
+}
+
+fn ret(action: Action) -> libc::sock_filter {
+    let value = match action {
+        Action::Allow => libc::SECCOMP_RET_ALLOW,
+        Action::Errno(errno) => libc::SECCOMP_RET_ERRNO | u32::from(errno),
+    };
+    instruction(RETURN, value, 0, 0)
+}
+
+fn search(intervals: &[(u32, Rule)]) -> Code {
+    if let [(_, rule)] = intervals {
+        let mut code: Code = rule.cases.iter().flat_map(case).collect();
+        code.push(ret(rule.default));
+        return code;
+    }
+    let (low, high) = intervals.split_at(intervals.len() / 2);
+    let pivot = high[0].0;
+    let (low, high) = (search(low), search(high));
+    let mut code = Vec::with_capacity(low.len() + high.len() + 2);
+    if low.len() <= usize::from(u8::MAX) {
+        code.push(instruction(JUMP_AT_LEAST, pivot, low.len(), 0));
+    } else {
+        // A conditional jump does not reach that far; the unconditional one does.
+        code.push(instruction(JUMP_AT_LEAST, pivot, 0, 1));
+        code.push(instruction(JUMP, u32::try_from(low.len()).expect("filters are short"), 0, 0));
+    }
+    code.extend(low);
+    code.extend(high);
+    code
+}
+
+/// Built from its end: a test that fails jumps over what is there already, one that passes falls into it.
+fn case(case: &Case) -> Code {
+    let mut code = vec![ret(case.action)];
+    for test in case.tests.iter().rev() {
+        let over = code.len();
+        let (Test::Is(argument, _) | Test::Not(argument, _) | Test::AnyBit(argument, _)) = *test;
+        let mut block = vec![instruction(LOAD, ARGUMENTS_OFFSET + 8 * u32::from(argument), 0, 0)];
+        match *test {
+            Test::AnyBit(_, bits) => block.push(instruction(JUMP_ANY_BIT, bits, 0, over)),
+            Test::Is(_, values) => block.extend(any_of(values, 0, over)),
+            Test::Not(_, values) => block.extend(any_of(values, over, 0)),
+        }
+        block.extend(code);
+        code = block;
+    }
+    code
+}
+
+/// Compares with each value; `found` and `missed` are how far behind the comparisons to go on.
+fn any_of(values: &[u32], found: usize, missed: usize) -> impl Iterator<Item = libc::sock_filter> + '_ {
+    values.iter().enumerate().map(move |(index, value)| {
+        let left = values.len() - 1 - index;
+        instruction(JUMP_EQUAL, *value, left + found, if left == 0 { missed } else { 0 })
+    })
+}
+
 /// A compiled filter, to be loaded any number of times.
 #[derive(Debug, Clone)]
-pub struct Program(Vec<libc::sock_filter>);
+pub struct Program(Code);
 
 impl Program {
-    fn push(&mut self, code: u32, k: u32, jt: u8, jf: u8) {
-        self.0.push(libc::sock_filter { code: code as u16, jt, jf, k });
-    }
-
-    fn ret(&mut self, action: Action) {
-        let value = match action {
-            Action::Allow => libc::SECCOMP_RET_ALLOW,
-            Action::Errno(errno) => libc::SECCOMP_RET_ERRNO | u32::from(errno),
-        };
-        self.push(RETURN, value, 0, 0);
-    }
-
-    fn search(&mut self, intervals: &[(u32, Rule)]) {
-        let [(_, rule)] = intervals else {
-            let (low, high) = intervals.split_at(intervals.len() / 2);
-            // A conditional jump reaches 255 instructions; the unconditional one behind it reaches everything.
-            self.push(JUMP_AT_LEAST, high[0].0, 0, 1);
-            let far = self.0.len();
-            self.push(JUMP, 0, 0, 0);
-            self.search(low);
-            self.0[far].k = distance(far, self.0.len());
-            return self.search(high);
-        };
-        for case in &rule.cases {
-            self.case(case);
-        }
-        self.ret(rule.default);
-    }
-
-    /// Each test that fails jumps behind the action, to the next case.
-    fn case(&mut self, case: &Case) {
-        let mut failing = Vec::new();
-        for test in case.tests {
-            let (Test::Is(argument, _) | Test::Not(argument, _) | Test::AnyBit(argument, _)) = *test;
-            self.push(LOAD, ARGUMENTS_OFFSET + 8 * u32::from(argument), 0, 0);
-            match *test {
-                Test::AnyBit(_, bits) => self.push(JUMP_ANY_BIT, bits, 1, 0),
-                Test::Is(_, values) => self.any_of(values, 1, 0),
-                Test::Not(_, values) => self.any_of(values, 0, 1),
-            }
-            failing.push(self.0.len());
-            self.push(JUMP, 0, 0, 0);
-        }
-        self.ret(case.action);
-        for at in failing {
-            self.0[at].k = distance(at, self.0.len());
-        }
-    }
-
-    /// Behind the comparisons stands one jump; `found` and `missed` say how many instructions after the comparisons to
-    /// go on at: 0 is that jump, 1 is behind it.
-    fn any_of(&mut self, values: &[u32], found: u8, missed: u8) {
-        for (index, value) in values.iter().enumerate() {
-            let left = u8::try_from(values.len() - 1 - index).expect("value lists of filters are short");
-            let on_miss = if left == 0 { missed } else { 0 };
-            self.push(JUMP_EQUAL, *value, left + found, on_miss);
-        }
-    }
-
     /// Number of instructions.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -217,10 +222,6 @@ impl Program {
             unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const header) };
         if result == 0 { Ok(()) } else { Err(last_failed("seccomp")) }
     }
-}
-
-fn distance(from: usize, to: usize) -> u32 {
-    u32::try_from(to - from - 1).expect("filters are short")
 }
 
 #[cfg(test)]

@@ -47,6 +47,11 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// Makes calls on a socket fail with `WouldBlock` instead of waiting.
+pub fn set_nonblocking(socket: impl AsFd) -> io::Result<()> {
+    rustix::io::ioctl_fionbio(socket, true).map_err(failed("ioctl(FIONBIO)"))
+}
+
 /// Sends one message; waits for room unless the socket is non-blocking. A closed peer is an error, not a signal.
 pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];

@@ -4,6 +4,8 @@
 //! Every kernel object of a sandbox is named after its slot, so a driver can destroy by slot without remembering
 //! what it made. Drivers never see policy, secrets or clients.
 
+mod cgroup;
+pub mod container;
 mod identity;
 
 pub use identity::ProcessIdentity;
@@ -16,6 +18,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// A future that a trait object can return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -173,6 +177,11 @@ impl Live {
         &self.identity
     }
 
+    /// Returns once the first process, and with it everything in the sandbox, has ended.
+    pub async fn ended(&self) -> io::Result<()> {
+        watch(self.pidfd.try_clone()?, Interest::READABLE)?.readable().await.map(drop)
+    }
+
     /// The socket of its agent, relative to the data directory.
     pub fn agent_socket(&self) -> &Path {
         &self.agent_socket
@@ -184,6 +193,15 @@ impl AsFd for Live {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
+}
+
+/// Lets the runtime watch a descriptor.
+pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    #[expect(
+        deprecated,
+        reason = "deprecated for types that may change their descriptor, which an OwnedFd cannot"
+    )]
+    AsyncFd::with_interest(fd, interest)
 }
 
 /// What the kernel counted for one sandbox.

@@ -1,0 +1,124 @@
+//! Owns the last steps before foreign code runs: the root file system, then everything that can never be undone (limits,
+//! Landlock, system call filter, capabilities), then the exec of the agent.
+
+use super::Launcher;
+use super::failure::{Failure, Step};
+use super::shell::{Told, wait};
+use super::tree::{MOVED, Tree};
+use cofferdam_sys::mount;
+use cofferdam_sys::{clone, credentials, directory, exec, landlock, seqpacket};
+use std::convert::Infallible;
+use std::ffi::{CStr, CString};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+
+const PROGRAM: &CStr = c"cofferdam-agent";
+
+/// What the first process keeps of the second.
+pub(super) struct Spawner {
+    /// The agent's end of the socket between agent and spawner.
+    pub(super) socket: OwnedFd,
+    /// Carries the root file system to the second process when it is there.
+    pub(super) signal: OwnedFd,
+}
+
+/// A parked shell.
+pub(super) struct Entry<'a> {
+    pub(super) launcher: &'a Launcher,
+    pub(super) control: OwnedFd,
+    pub(super) listener: OwnedFd,
+    pub(super) work_groups: Vec<OwnedFd>,
+    pub(super) tree: Tree,
+    pub(super) spawner: Spawner,
+}
+
+impl Entry<'_> {
+    /// Waits for the root file system and becomes the agent.
+    pub(super) fn run(self) -> Result<Infallible, Told> {
+        let Self { launcher, mut control, listener, work_groups, tree, spawner } = self;
+        let entered = enter(&control, &tree, &spawner.signal)
+            .and_then(|root| restrict(launcher, &root, false))
+            .and_then(|()| {
+                CString::new(work_groups.len().to_string()).map_err(io::Error::from).step("count groups")
+            });
+        let count = match entered {
+            Ok(count) => count,
+            Err(failure) => return Err(Told { control, failure }),
+        };
+        let descriptors = [listener, spawner.socket].into_iter().chain(work_groups).collect();
+        let arguments = [PROGRAM, c"--work-cgroups", &count];
+        let source = exec::execute(&launcher.agent, &arguments, descriptors, &mut control);
+        Err(Told { control, failure: Failure { step: "execute the agent", source } })
+    }
+}
+
+/// Takes the root file system, puts the prepared mounts on it and makes it the root of both processes.
+fn enter(control: &OwnedFd, tree: &Tree, signal: &OwnedFd) -> Result<OwnedFd, Failure> {
+    let message = wait(control)?;
+    let shared_memory = <[u8; 8]>::try_from(message.bytes.as_slice())
+        .map_err(|_| io::ErrorKind::InvalidData.into())
+        .step("read the size of shared memory")?;
+    let root = message.descriptors.into_iter().next();
+    let root = root.ok_or(io::ErrorKind::InvalidData.into()).step("take the root file system")?;
+
+    tree.mount_shared_memory(u64::from_le_bytes(shared_memory))?;
+    // On top of the small root, which nothing can reach from then on: every way up from here ends in this mount.
+    mount::attach(&root, &tree.root, c"").step("attach the root file system")?;
+    for (name, source) in MOVED {
+        directory::make_missing(&root, name, 0o755).step("make a mount point in the template")?;
+        // A template may hold anything, a link in place of the directory too: that is an error, not a way out.
+        let target = directory::locate(&root, name).step("find a mount point in the template")?;
+        mount::move_mount((tree.root.as_fd(), source), (target.as_fd(), c""))
+            .step("move a mount to the template")?;
+    }
+    directory::make_missing(&root, "tmp", 0o1777).step("make /tmp in the template")?;
+    mount::change_root(&root).step("change root")?;
+    seqpacket::send(signal, b"R", &[root.as_fd()]).step("pass the root on")?;
+    Ok(root)
+}
+
+/// What is left can only be lost from here on.
+fn restrict(launcher: &Launcher, root: &OwnedFd, scope_signals: bool) -> Result<(), Failure> {
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null").step("open /dev/null")?;
+    exec::use_as_standard_streams(&null).step("replace the standard streams")?;
+    exec::usual_umask();
+    exec::default_signals().step("reset signals")?;
+    exec::set_limits().step("set limits")?;
+    if let Some(version) = launcher.home.landlock {
+        landlock::restrict(version, root, scope_signals).step("restrict by Landlock")?;
+    }
+    // These two need CAP_SYS_ADMIN, which the last one gives up.
+    launcher.filter.load().step("load the system call filter")?;
+    credentials::limit_capabilities(credentials::SANDBOX).step("give up capabilities")
+}
+
+/// The second process: joins `work`, waits for the root file system and becomes the spawner.
+pub(super) fn become_spawner(
+    launcher: &Launcher,
+    mut control: OwnedFd,
+    socket: OwnedFd,
+    signal: &OwnedFd,
+    work_groups: &[OwnedFd],
+) -> Result<Infallible, Told> {
+    if let Err(failure) = enter_as_spawner(launcher, signal, work_groups) {
+        return Err(Told { control, failure });
+    }
+    let source = exec::execute(&launcher.agent, &[PROGRAM, c"--spawner"], vec![socket], &mut control);
+    Err(Told { control, failure: Failure { step: "execute the spawner", source } })
+}
+
+fn enter_as_spawner(launcher: &Launcher, signal: &OwnedFd, work_groups: &[OwnedFd]) -> Result<(), Failure> {
+    for group in work_groups {
+        let mut file = File::from(group.try_clone().step("copy a cgroup file")?);
+        file.write_all(b"0\n").step("join the cgroup `work`")?;
+    }
+    clone::unshare_cgroup_namespace().step("unshare the cgroup namespace")?;
+    exec::new_session().step("start a session")?;
+    let message = wait(signal)?;
+    let root = message.descriptors.into_iter().next();
+    let root = root.ok_or(io::ErrorKind::InvalidData.into()).step("take the root file system")?;
+    mount::change_root(&root).step("change root")?;
+    // User processes descend from this one and reach no process outside with a signal; the agent must reach them.
+    restrict(launcher, &root, true)
+}
