@@ -25,6 +25,13 @@ pub(crate) const PARSERS: &[Parser] = &[
     parser("node_call", "crates/proto/src/node.rs", "Call"),
     parser("node_message", "crates/proto/src/node.rs", "Message"),
     parser("ids", "crates/core/src/ids.rs", "SandboxId"),
+    parser("gateway_target", "crates/server/src/gateway/target.rs", "target"),
+    parser("metadata_pairs", "crates/server/src/api/e2b/pairs.rs", "decode"),
+    parser("disposition", "crates/server/src/api/e2b/envd/disposition.rs", "file_name"),
+    parser("signature", "crates/server/src/api/e2b/envd/signature.rs", "authorize"),
+    parser("inflate", "crates/server/src/api/e2b/envd/encoding.rs", "Inflate"),
+    parser("basic_user", "crates/server/src/api/e2b/envd/user.rs", "from_basic"),
+    parser("guest_path", "crates/agent/src/paths.rs", "resolve"),
     parser("timestamp", "crates/core/src/time.rs", "parse_rfc3339"),
 ];
 
