@@ -25,14 +25,30 @@ const CRATES: &[(&str, &[&str])] = &[
 
 /// Within a folder, paths that must not be named: what is below never knows what is above.
 const MODULES: &[(&str, &[&str])] = &[
-    ("crates/server/src/app", &["crate::api", "crate::gateway"]),
-    ("crates/server/src/store", &["crate::api", "crate::gateway", "crate::app", "crate::cluster"]),
-    ("crates/server/src/cluster", &["crate::api", "crate::gateway", "crate::app", "crate::store"]),
-    ("crates/node/src/isolation", &["crate::sandbox"]),
-    ("crates/node/src/images", &["crate::sandbox", "crate::isolation"]),
-    ("crates/node/src/snapshots", &["crate::sandbox", "crate::isolation"]),
-    ("crates/node/src/net", &["crate::sandbox", "crate::isolation"]),
+    ("crates/server/src/api", &["crate::store", "crate::cluster", "crate::guest::wire"]),
+    ("crates/server/src/gateway", &["crate::store", "crate::cluster"]),
+    ("crates/server/src/app", &["crate::api", "crate::gateway", "crate::http"]),
+    (
+        "crates/server/src/store",
+        &["crate::api", "crate::gateway", "crate::app", "crate::cluster", "crate::guest"],
+    ),
+    (
+        "crates/server/src/cluster",
+        &["crate::api", "crate::gateway", "crate::app", "crate::store", "crate::guest"],
+    ),
+    (
+        "crates/server/src/guest",
+        &["crate::api", "crate::gateway", "crate::app", "crate::store", "crate::cluster"],
+    ),
+    ("crates/node/src/isolation", NODE_LIFE),
+    ("crates/node/src/launcher", NODE_LIFE),
+    ("crates/node/src/storage", NODE_LIFE),
+    ("crates/node/src/storage", &["crate::launcher"]),
 ];
+
+/// What gives sandboxes a life; how they are isolated and where their bytes are does not know it.
+const NODE_LIFE: &[&str] =
+    &["crate::actor", "crate::host", "crate::node", "crate::pool", "crate::registry", "crate::service"];
 
 const TABLES: &[&str] = &["dependencies", "build-dependencies", "dev-dependencies"];
 
