@@ -18,7 +18,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("egress", &["core", "policy", "audit", "proto", "sys"]),
     ("server", &["core", "policy", "audit", "proto"]),
     ("cli", &["core", "policy", "audit", "proto"]),
-    ("cofferdam", &["core", "server", "node", "egress", "cli"]),
+    ("cofferdam", &["core", "sys", "server", "node", "egress", "cli"]),
     ("testkit", &["core", "policy", "audit", "proto", "sys", "agent", "node", "egress", "server", "cli"]),
     ("xtask", &[]),
 ];
