@@ -20,7 +20,24 @@ def roles():
             continue
         if os.path.exists(f"/proc/{pid}"):
             found[path.stem] = pid
-    return found
+    found.setdefault("launcher", launcher(found.get("node")))
+    return {role: pid for role, pid in found.items() if pid is not None}
+
+
+def launcher(node):
+    """The launcher: the child of the node that was started as one."""
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if b"launcher" in path.read_bytes().split(b"\0") and parent(path.parent.name) == node:
+                return int(path.parent.name)
+        except OSError:
+            continue
+    return None
+
+
+def parent(pid):
+    """The pid of the parent of a process."""
+    return int(pathlib.Path(f"/proc/{pid}/status").read_text().split("PPid:\t")[1].split()[0])
 
 
 def count():

@@ -5,7 +5,7 @@ use super::Context;
 use super::counts::Counts;
 use super::leftovers::Inventory;
 use super::suites::{self, SUITES, Suite};
-use crate::run::Log;
+use crate::run::{Job, Log};
 use crate::server::{Config, Server};
 use crate::tidy::skips;
 use crate::{debian, print, run};
@@ -44,7 +44,15 @@ fn start(context: &Context, data: &DataDir, log: &mut Log) -> Result<Server> {
     Ok(server)
 }
 
+/// Ends what failed tests left running, then the server: it would leave sandboxes to its next start.
 fn stop(server: Server, log: &mut Log) -> Result<Counts> {
+    let config = &server.config;
+    let kill = Job::new(&config.binary, 120)
+        .args(["kill", "--all", "--url", &config.url(), "--api-key-file"])
+        .args([&config.key_file]);
+    if !log.run(kill)? {
+        log.note("not every sandbox could be ended")?;
+    }
     let ended_well = server.stop()?;
     if !ended_well {
         log.note("the server did not end well")?;
