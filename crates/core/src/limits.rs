@@ -54,3 +54,20 @@ pub const NODE_REPLY_MS_MAX: u64 = 30_000;
 pub const NODE_RETRY_MS_MAX: u64 = 20_000;
 /// Calls to the node that may be unanswered at one time.
 pub const NODE_CALLS_MAX: usize = 4096;
+
+/// Bytes that an imported archive may hold after decompression (64 GiB).
+pub const IMPORT_BYTES_MAX: u64 = 64 * 1024 * 1024 * 1024;
+/// Entries that an imported archive may hold.
+pub const IMPORT_ENTRIES_MAX: u64 = 4_000_000;
+/// Bytes of one name extension or attribute block in an imported archive.
+pub const IMPORT_EXTENSION_BYTES_MAX: u64 = 1024 * 1024;
+/// Bytes of one JSON document of an imported image.
+pub const IMPORT_DOCUMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Layers of an imported image.
+pub const IMPORT_LAYERS_MAX: usize = 500;
+/// Longest path in an imported archive, in bytes.
+pub const IMPORT_PATH_BYTES_MAX: usize = 4096;
+/// Deepest directory of a template.
+pub const TEMPLATE_DEPTH_MAX: usize = 256;
+/// Users and groups of a sandbox have numbers below this.
+pub const SANDBOX_IDS: u32 = 65_536;
