@@ -11,10 +11,12 @@ const READ: u64 = 2 << 30;
 const SUBVOL_CREATE: u64 = WRITE | request(14, size_of::<VolumeArgs>());
 const SNAP_DESTROY: u64 = WRITE | request(15, size_of::<VolumeArgs>());
 const INO_LOOKUP: u64 = READ | WRITE | request(18, size_of::<InodeLookupArgs>());
+const SUBVOL_SETFLAGS: u64 = WRITE | request(26, size_of::<u64>());
 const FS_INFO: u64 = READ | request(31, 1024);
 const QUOTA_CTL: u64 = READ | WRITE | request(40, size_of::<QuotaControlArgs>());
 const QGROUP_LIMIT: u64 = READ | request(43, size_of::<QuotaLimitArgs>());
 const ENABLE_SIMPLE_QUOTA: u64 = 4;
+const SUBVOL_READ_ONLY: u64 = 2;
 const LIMIT_REFERENCED: u64 = 1;
 const ROOT_INODE: u64 = 256;
 const SUPER_MAGIC: u64 = 0x9123_683E;
@@ -84,6 +86,12 @@ pub fn create_subvolume(parent: impl AsFd, name: &str) -> io::Result<()> {
     call("ioctl(BTRFS_IOC_SUBVOL_CREATE)", parent.as_fd(), SUBVOL_CREATE, &mut *args)
 }
 
+/// Makes a subvolume read-only for everyone. It can still be renamed where it is, and destroyed.
+pub fn make_subvolume_read_only(subvolume: impl AsFd) -> io::Result<()> {
+    let mut flags = SUBVOL_READ_ONLY;
+    call("ioctl(BTRFS_IOC_SUBVOL_SETFLAGS)", subvolume.as_fd(), SUBVOL_SETFLAGS, &mut flags)
+}
+
 /// Destroys a subvolume and all in it, at once; the space comes back in the background.
 pub fn destroy_subvolume(parent: impl AsFd, name: &str) -> io::Result<()> {
     let mut args = VolumeArgs::named(name)?;
@@ -150,6 +158,7 @@ mod tests {
         assert_eq!(SUBVOL_CREATE, 0x5000_940e);
         assert_eq!(SNAP_DESTROY, 0x5000_940f);
         assert_eq!(INO_LOOKUP, 0xd000_9412);
+        assert_eq!(SUBVOL_SETFLAGS, 0x4008_941a);
         assert_eq!(FS_INFO, 0x8400_941f);
         assert_eq!(QUOTA_CTL, 0xc010_9428);
         assert_eq!(QGROUP_LIMIT, 0x8030_942b);

@@ -287,6 +287,11 @@ pub fn xattrs(file: impl AsFd) -> io::Result<Vec<(OsString, Vec<u8>)>> {
     Ok(found)
 }
 
+/// True when a path could not be resolved because of too many symbolic links.
+pub fn is_link_loop(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::LOOP)
+}
+
 /// Bytes that can still be written to the file system that holds `path`, and its size.
 pub fn space(path: &Path) -> io::Result<(u64, u64)> {
     let stat = rustix::fs::statvfs(path)?;
