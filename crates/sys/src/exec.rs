@@ -23,7 +23,7 @@ pub fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
 
 fn close_range(first: u32, last: u32) -> io::Result<()> {
     // SAFETY: closes descriptors only. The callers are fresh copies of a process whose owners of those descriptors never
-    // run again: the copy ends in an exec or an exit.
+    // run again (the copy ends in an exec or an exit), or a process at its start that closes what nobody in it opened.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0u32) };
     if result == 0 { Ok(()) } else { Err(last_failed("close_range")) }
 }

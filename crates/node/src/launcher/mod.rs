@@ -29,7 +29,7 @@ use failure::{Failure, Step};
 use home::Home;
 use protocol::{Call, MESSAGE_BYTES_MAX, Outcome, Reply, Request};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Runs the launcher until the node closes the socket. The program's `main` calls this for the hidden command
 /// `launcher`, before anything else and before any thread, with the socket that `sys::helper` inherited.
@@ -64,6 +64,8 @@ fn serve(socket: &OwnedFd) -> Result<(), Failure> {
         .next()
         .ok_or(io::ErrorKind::InvalidData.into())
         .step("take the agent")?;
+    // Whatever whoever started us forgot to close would be copied into every shell.
+    exec::close_all_but(&[socket.as_raw_fd(), agent.as_raw_fd()]).step("close inherited descriptors")?;
     exec::set_name(c"cofferdam-launch").step("set name")?;
     exec::new_session().step("start a session")?;
     exec::ignore_children().step("ignore ended children")?;
