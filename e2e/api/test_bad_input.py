@@ -1,6 +1,7 @@
 """Owns bad input: every row of the tables is answered with the documented status and body, nothing crashes, and the
 server does its work afterwards."""
 
+import errno
 import json
 import select
 import socket
@@ -394,11 +395,13 @@ HTTP = [
 @pytest.mark.parametrize("data", HTTP, ids=[repr(row[:30]) for row in HTTP])
 def test_what_is_no_http_harms_nobody(data):
     with socket.create_connection((place.HOST, int(place.PORT)), timeout=10) as connection:
-        connection.sendall(data)
-        connection.shutdown(socket.SHUT_WR)
         connection.settimeout(10)
+        # A server may have refused before all was sent: then the connection is gone in the middle.
         try:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
             head = connection.recv(200)
-        except ConnectionResetError:
+        except OSError as error:
+            assert error.errno in (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN), error
             return
     assert head == b"" or b" 4" in head.split(b"\r\n")[0] or b" 5" in head.split(b"\r\n")[0] or b" 200" in head, head

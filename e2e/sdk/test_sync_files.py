@@ -8,7 +8,13 @@ import urllib.error
 import urllib.request
 
 import pytest
-from e2b import InvalidArgumentException, NotEnoughSpaceException, NotFoundException, Sandbox, SandboxException
+from e2b import (
+    AuthenticationException,
+    InvalidArgumentException,
+    NotEnoughSpaceException,
+    NotFoundException,
+    Sandbox,
+)
 
 
 def fetch(url, data=None, **headers):
@@ -142,7 +148,7 @@ def test_what_is_missing_or_wrong_is_an_error_of_its_kind(sandbox):
         sandbox.files.write("/home/user", "x")
     with pytest.raises(InvalidArgumentException):
         sandbox.files.list("/etc/hostname")
-    with pytest.raises(SandboxException):
+    with pytest.raises(AuthenticationException):
         sandbox.files.read("/etc/hostname", user="nobody-of-that-name")
 
 
