@@ -11,7 +11,7 @@ use target::{Address, Target};
 
 fuzz_target!(|input: (&str, Option<&str>, Option<&str>)| {
     let (host, sandbox, port) = input;
-    if let Ok(Target::Sandbox { id, .. }) = (Address { host, sandbox, port }).target() {
+    if let Ok(Target::Sandbox { id, .. }) = (Address { host, domain: Some("own.test"), sandbox, port }).target() {
         assert!(id.as_str().bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()));
     }
 });

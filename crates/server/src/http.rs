@@ -237,3 +237,110 @@ impl From<Infallible> for Cut {
         match never {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::lifeline;
+    use bytes::Bytes;
+    use futures::StreamExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// Answers `/endless` with a body that goes on until `ended`, `/never` not at all, and the rest at once.
+    #[derive(Clone)]
+    struct Inside {
+        ended: CancellationToken,
+    }
+
+    impl Service for Inside {
+        async fn call(&self, request: http::Request<Body>, breaker: Breaker) -> Outcome {
+            let (path, version) = (request.uri().path().to_owned(), request.version());
+            let work = async {
+                match path.as_str() {
+                    "/endless" => {
+                        let pieces =
+                            futures::stream::iter([Ok::<_, io::Error>(Bytes::from_static(b"piece"))]);
+                        Ok(http::Response::new(Body::from_stream(pieces.chain(futures::stream::pending()))))
+                    }
+                    "/never" => std::future::pending().await,
+                    _ => Ok(http::Response::new(Body::from("done"))),
+                }
+            };
+            lifeline::bind(self.ended.clone(), breaker, version, work).await
+        }
+    }
+
+    struct World {
+        address: std::net::SocketAddr,
+        ended: CancellationToken,
+        stop: CancellationToken,
+    }
+
+    impl World {
+        async fn new() -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let (ended, stop) = (CancellationToken::new(), CancellationToken::new());
+            let address = listener.local_addr().unwrap();
+            tokio::spawn(serve(listener, Inside { ended: ended.clone() }, stop.clone()));
+            Self { address, ended, stop }
+        }
+
+        async fn send(&self, text: &str) -> TcpStream {
+            let mut stream = TcpStream::connect(self.address).await.unwrap();
+            stream.write_all(text.as_bytes()).await.unwrap();
+            stream
+        }
+    }
+
+    async fn rest(mut stream: TcpStream) -> io::Result<String> {
+        let mut text = Vec::new();
+        stream.read_to_end(&mut text).await?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_sandbox_resets_a_stream() {
+        let world = World::new().await;
+        let mut stream = world.send("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"piece\r\n") {
+            assert_ne!(stream.read_buf(&mut seen).await.unwrap(), 0);
+        }
+        world.ended.cancel();
+        assert_eq!(rest(stream).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_sandbox_resets_a_request_that_waits() {
+        let world = World::new().await;
+        let never = world.send("GET /never HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        // An answer on another connection says that the server is past accepting the first.
+        let other = world.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        assert!(rest(other).await.unwrap().ends_with("done"));
+        world.ended.cancel();
+        assert_eq!(rest(never).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_a_request_in_it_is_left_alone() {
+        let world = World::new().await;
+        let mut stream = world.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"done") {
+            assert_ne!(stream.read_buf(&mut seen).await.unwrap(), 0);
+        }
+        world.stop.cancel();
+        assert_eq!(rest(stream).await.unwrap(), "", "an orderly end");
+    }
+
+    #[tokio::test]
+    async fn heads_are_bounded() {
+        let world = World::new().await;
+        let many: String = (0..200).map(|n| format!("X-{n}: y\r\n")).collect();
+        let answer =
+            rest(world.send(&format!("GET / HTTP/1.1\r\nHost: x\r\n{many}\r\n")).await).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+        let answer = rest(world.send("GET / HTTP/9.9\r\n\r\n").await).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    }
+}

@@ -21,13 +21,16 @@ pub(crate) async fn bind(
     version: Version,
     work: impl Future<Output = Outcome>,
 ) -> Outcome {
-    let watch = (version < Version::HTTP_2).then(|| watch(ended.clone(), breaker));
+    let whole = (version < Version::HTTP_2).then(|| Whole::watch(ended.clone(), breaker));
     let response = tokio::select! {
         biased;
-        () = ended.cancelled() => return Err(Cut),
+        () = ended.cancelled() => {
+            whole.iter().for_each(|whole| whole.breaker.break_now());
+            return Err(Cut);
+        }
         outcome = work => outcome?,
     };
-    Ok(response.map(|body| Body::new(Bound::new(body, ended, watch))))
+    Ok(response.map(|body| Body::new(Bound::new(body, ended, whole))))
 }
 
 /// Waits until the sandbox has ended, but not for long; for errors that its end may have caused.
@@ -36,19 +39,27 @@ pub(crate) async fn await_news(ended: &CancellationToken) {
     tracing::debug!(ended = news.is_ok(), "a connection into a sandbox broke");
 }
 
-/// Breaks the connection when the sandbox ends, until the guard is dropped. A task of its own, because the connection
-/// may be waiting for a slow client and not poll the body.
-fn watch(ended: CancellationToken, breaker: Breaker) -> DropGuard {
-    let over = CancellationToken::new();
-    let guard = over.clone().drop_guard();
-    tokio::spawn(async move {
-        tokio::select! {
-            biased;
-            () = over.cancelled() => {}
-            () = ended.cancelled() => breaker.break_now(),
-        }
-    });
-    guard
+/// A connection that ends with the sandbox as a whole, for as long as this is held.
+struct Whole {
+    breaker: Breaker,
+    _watch: DropGuard,
+}
+
+impl Whole {
+    /// Watches in a task of its own, because the connection may be waiting for a slow client and not poll the body.
+    fn watch(ended: CancellationToken, breaker: Breaker) -> Self {
+        let over = CancellationToken::new();
+        let watch = over.clone().drop_guard();
+        let theirs = breaker.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = over.cancelled() => {}
+                () = ended.cancelled() => theirs.break_now(),
+            }
+        });
+        Self { breaker, _watch: watch }
+    }
 }
 
 /// A body that fails when the sandbox ends.
@@ -56,12 +67,12 @@ struct Bound {
     inner: Body,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
     failed: Option<(axum::Error, Pin<Box<Sleep>>)>,
-    _watch: Option<DropGuard>,
+    whole: Option<Whole>,
 }
 
 impl Bound {
-    fn new(inner: Body, ended: CancellationToken, watch: Option<DropGuard>) -> Self {
-        Self { inner, ended: Box::pin(ended.cancelled_owned()), failed: None, _watch: watch }
+    fn new(inner: Body, ended: CancellationToken, whole: Option<Whole>) -> Self {
+        Self { inner, ended: Box::pin(ended.cancelled_owned()), failed: None, whole }
     }
 }
 
@@ -74,6 +85,8 @@ impl http_body::Body for Bound {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if self.ended.as_mut().poll(cx).is_ready() {
+            // Before the error is known to the connection, which would end in good order otherwise.
+            self.whole.iter().for_each(|whole| whole.breaker.break_now());
             return Poll::Ready(Some(Err(axum::Error::new(Cut))));
         }
         if self.failed.is_none() {

@@ -49,7 +49,7 @@ impl Gateway {
         if proxy::is_tunnel(&request) {
             return Ok(page::plain(StatusCode::METHOD_NOT_ALLOWED, "CONNECT is not supported"));
         }
-        match address(&request).target() {
+        match address(&request, self.app.domain()).target() {
             Err(error) => Ok(page::plain(StatusCode::BAD_REQUEST, &error.to_string())),
             Ok(Target::Control) => self.to_control(request, breaker).await,
             Ok(Target::Sandbox { id, port }) => match self.app.live(&id) {
@@ -103,11 +103,11 @@ fn gone(id: SandboxId, port: u16, headers: &HeaderMap) -> Response<Body> {
     if port == envd::PORT { envd::open_to_browsers(headers, response) } else { response }
 }
 
-fn address(request: &Request<Body>) -> Address<'_> {
+fn address<'a>(request: &'a Request<Body>, domain: Option<&'a str>) -> Address<'a> {
     let text = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
     let host = request.uri().authority().map(http::uri::Authority::as_str);
     let host = host.or_else(|| text(header::HOST.as_str())).unwrap_or_default();
-    Address { host, sandbox: text(target::SANDBOX_HEADER), port: text(target::PORT_HEADER) }
+    Address { host, domain, sandbox: text(target::SANDBOX_HEADER), port: text(target::PORT_HEADER) }
 }
 
 /// Who may use the ports of the sandbox: anybody, or only holders of its traffic token.

@@ -136,9 +136,14 @@ fn switch(
             let (client, service) = tokio::try_join!(client, service).map_err(std::io::Error::other)?;
             tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(service)).await
         };
+        // The branch itself breaks the connection: what is joined is dropped before any handler would run.
+        let broken = async {
+            ended.cancelled().await;
+            breaker.break_now();
+        };
         tokio::select! {
             biased;
-            () = ended.cancelled() => breaker.break_now(),
+            () = broken => {}
             copied = joined => if let Err(error) = copied {
                 tracing::debug!(%error, "upgraded connection ended");
             },

@@ -47,6 +47,8 @@ pub(crate) enum TargetError {
 pub(crate) struct Address<'a> {
     /// Host, with or without a port.
     pub(crate) host: &'a str,
+    /// Name under which sandboxes are reached, with or without a port, when there is one.
+    pub(crate) domain: Option<&'a str>,
     /// Value of [`SANDBOX_HEADER`].
     pub(crate) sandbox: Option<&'a str>,
     /// Value of [`PORT_HEADER`].
@@ -58,7 +60,7 @@ impl Address<'_> {
     /// the form `sandbox.*` is never the control plane.
     pub(crate) fn target(&self) -> Result<Target, TargetError> {
         let host = without_port(self.host);
-        if let Some(label) = sandbox_label(host) {
+        if let Some(label) = sandbox_label(host, self.domain.map(without_port)) {
             return by_label(label);
         }
         match (self.sandbox, self.port) {
@@ -88,12 +90,13 @@ fn by_label(label: &str) -> Result<Target, TargetError> {
     Ok(Target::Sandbox { id: sandbox_id(&rest.to_ascii_lowercase())?, port })
 }
 
-/// The left-most label of a host name, when it is meant to name a sandbox: it begins with digits and a hyphen.
-fn sandbox_label(host: &str) -> Option<&str> {
-    let (label, _) = host.split_once('.')?;
+/// The left-most label of a host name, when it is meant to name a sandbox: it has a hyphen, and either begins with a
+/// number or stands directly before our own domain.
+fn sandbox_label<'a>(host: &'a str, domain: Option<&str>) -> Option<&'a str> {
+    let (label, rest) = host.split_once('.')?;
     let (port, _) = label.split_once('-')?;
     let numeric = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
-    numeric.then_some(label)
+    (numeric || domain.is_some_and(|domain| rest.eq_ignore_ascii_case(domain))).then_some(label)
 }
 
 fn without_port(host: &str) -> &str {
@@ -114,7 +117,7 @@ mod tests {
 
     #[track_caller]
     fn check(host: &str, headers: (Option<&str>, Option<&str>), expected: Result<Target, TargetError>) {
-        let address = Address { host, sandbox: headers.0, port: headers.1 };
+        let address = Address { host, domain: Some("own.test:8443"), sandbox: headers.0, port: headers.1 };
         assert_eq!(address.target(), expected, "{host} {headers:?}");
     }
 
@@ -151,6 +154,8 @@ mod tests {
     fn what_cannot_exist_is_refused() {
         check("99999-iabc.x.test", (None, None), Err(TargetError::Port));
         check("80-.x.test", (None, None), Err(TargetError::Id));
+        check("80-no_id.x.test", (None, None), Err(TargetError::Id));
+        check("x-iabc.own.test", (None, None), Err(TargetError::Port));
         check("localhost", (Some("../etc"), Some("80")), Err(TargetError::Id));
     }
 
@@ -164,7 +169,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_has_an_answer(host in ".{0,80}", id in prop::option::of(".{0,40}"), port in prop::option::of(".{0,8}")) {
-            let address = Address { host: &host, sandbox: id.as_deref(), port: port.as_deref() };
+            let address =
+                Address { host: &host, domain: Some("own.test"), sandbox: id.as_deref(), port: port.as_deref() };
             if let Ok(Target::Sandbox { id, .. }) = address.target() {
                 prop_assert!(id.as_str().bytes().all(|b| b.is_ascii_alphanumeric()));
             }

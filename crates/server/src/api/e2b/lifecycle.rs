@@ -2,11 +2,11 @@
 
 use super::body;
 use super::error::Error;
-use super::query::sandbox_id;
+use super::query::Named;
 use super::shapes::{self, Sandbox};
 use crate::app::{Actor, App, AppError, SandboxView};
 use crate::http::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use cofferdam_core::SandboxId;
 use cofferdam_core::limits::TIMEOUT_SECONDS_DEFAULT;
@@ -42,27 +42,31 @@ struct Refresh {
 pub(crate) async fn connect_v2(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Path(id): Path<String>,
+    Named(id): Named,
     body: Body,
 ) -> Result<Json<Sandbox>, Error> {
     let connect: Connect = body::json(body).await?;
     let seconds = connect.timeout.map_or(Ok(TIMEOUT_SECONDS_DEFAULT), seconds)?;
-    connect_running(&app, &actor, &id, seconds).await
+    connect_running(&app, &actor, id, seconds).await
 }
 
 /// `POST /sandboxes/{id}/connect`.
 pub(crate) async fn connect_v1(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Path(id): Path<String>,
+    Named(id): Named,
     body: Body,
 ) -> Result<Json<Sandbox>, Error> {
     let connect: Timeout = body::json(body).await?;
-    connect_running(&app, &actor, &id, seconds(connect.timeout)?).await
+    connect_running(&app, &actor, id, seconds(connect.timeout)?).await
 }
 
-async fn connect_running(app: &App, actor: &Actor, id: &str, seconds: u64) -> Result<Json<Sandbox>, Error> {
-    let id = sandbox_id(id)?;
+async fn connect_running(
+    app: &App,
+    actor: &Actor,
+    id: SandboxId,
+    seconds: u64,
+) -> Result<Json<Sandbox>, Error> {
     alive(app, actor, &id).await?;
     let view = app.extend_timeout(actor, &id, seconds).await?;
     Ok(Json(Sandbox::new(&view, app.domain())))
@@ -72,9 +76,9 @@ async fn connect_running(app: &App, actor: &Actor, id: &str, seconds: u64) -> Re
 pub(crate) async fn resume(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Path(id): Path<String>,
+    Named(id): Named,
 ) -> Result<StatusCode, Error> {
-    let view = alive(&app, &actor, &sandbox_id(&id)?).await?;
+    let view = alive(&app, &actor, &id).await?;
     Err(Error::conflict(format!("Sandbox {} is already running", view.id)))
 }
 
@@ -82,9 +86,9 @@ pub(crate) async fn resume(
 pub(crate) async fn info(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Path(id): Path<String>,
+    Named(id): Named,
 ) -> Result<Json<Value>, Error> {
-    let view = alive(&app, &actor, &sandbox_id(&id)?).await?;
+    let view = alive(&app, &actor, &id).await?;
     let detail = shapes::detail(&view, app.domain());
     Ok(Json(detail.ok_or_else(|| AppError::SandboxNotFound(view.id.to_string()))?))
 }
@@ -93,9 +97,9 @@ pub(crate) async fn info(
 pub(crate) async fn kill(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Path(id): Path<String>,
+    Named(id): Named,
 ) -> Result<StatusCode, Error> {
-    app.kill_sandbox(&actor, &sandbox_id(&id)?).await?;
+    app.kill_sandbox(&actor, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -103,10 +107,9 @@ pub(crate) async fn kill(
 pub(crate) async fn timeout(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Path(id): Path<String>,
+    Named(id): Named,
     body: Body,
 ) -> Result<StatusCode, Error> {
-    let id = sandbox_id(&id)?;
     let timeout: Timeout = body::json(body).await?;
     app.set_timeout(&actor, &id, seconds(timeout.timeout)?).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -116,10 +119,9 @@ pub(crate) async fn timeout(
 pub(crate) async fn refresh(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Path(id): Path<String>,
+    Named(id): Named,
     body: Body,
 ) -> Result<StatusCode, Error> {
-    let id = sandbox_id(&id)?;
     let refresh: Refresh = body::json(body).await?;
     let seconds = seconds(refresh.duration.unwrap_or(0))?;
     if seconds > REFRESH_SECONDS_MAX {

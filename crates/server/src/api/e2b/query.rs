@@ -2,7 +2,9 @@
 
 use super::error::Error;
 use crate::gateway::target;
+use axum::extract::{FromRequestParts, Path};
 use cofferdam_core::{SandboxId, Timestamp};
+use http::request::Parts;
 use percent_encoding::percent_decode_str;
 
 /// The value of a parameter, decoded once; of a name that comes twice the first counts.
@@ -37,9 +39,42 @@ pub(crate) fn instant(query: Option<&str>, wanted: &str) -> Result<Option<Timest
         .map_err(|error| Error::bad_request(format!("{wanted}: {error}")))
 }
 
-/// The sandbox that a path names, `{id}` or `{id}-{anything}`.
+/// The sandbox that the path of a request names.
+pub(crate) struct Named(pub(crate) SandboxId);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        segment(parts, state).await.and_then(|text| sandbox_id(&text)).map(Self).map_err(|_| invalid_id())
+    }
+}
+
+/// The name that the path of a request ends in, decoded.
+pub(crate) struct Segment(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        segment(parts, state).await.map(Self)
+    }
+}
+
+async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<String, Error> {
+    let Path(text) = Path::<String>::from_request_parts(parts, state)
+        .await
+        .map_err(|_| Error::bad_request("the path is not UTF-8"))?;
+    Ok(text)
+}
+
+fn invalid_id() -> Error {
+    Error::bad_request(target::TargetError::Id.to_string())
+}
+
+/// A sandbox as clients write it, `{id}` or `{id}-{anything}`.
 pub(crate) fn sandbox_id(text: &str) -> Result<SandboxId, Error> {
-    target::sandbox_id(text).map_err(|error| Error::bad_request(error.to_string()))
+    target::sandbox_id(text).map_err(|_| invalid_id())
 }
 
 #[cfg(test)]

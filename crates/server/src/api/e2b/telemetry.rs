@@ -3,9 +3,9 @@
 use super::error::Error;
 use super::lifecycle::alive;
 use super::meter::{self, Sample};
-use super::query::{number, parameter, sandbox_id};
+use super::query::{Named, number, parameter, sandbox_id};
 use crate::app::{Actor, App, AppError};
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{RawQuery, State};
 use axum::{Extension, Json};
 use cofferdam_audit::Row;
 use cofferdam_core::{SandboxId, Timestamp};
@@ -22,9 +22,8 @@ const LOG_PAGES_MAX: usize = 20;
 pub(crate) async fn of_one(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Path(id): Path<String>,
+    Named(id): Named,
 ) -> Result<Json<Vec<Value>>, Error> {
-    let id = sandbox_id(&id)?;
     alive(&app, &actor, &id).await?;
     let agent = app.agent(&actor, &id).await?;
     Ok(Json(vec![shape(&meter::sample(&agent).await?)]))
@@ -54,10 +53,9 @@ pub(crate) async fn of_many(
 pub(crate) async fn logs_v1(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Path(id): Path<String>,
+    Named(id): Named,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Error> {
-    let id = sandbox_id(&id)?;
     let limit = number(query.as_deref(), "limit", 0..=LOGS_MAX)?.unwrap_or(LOGS_MAX);
     let start = millis(query.as_deref(), "start")?.unwrap_or(0);
     let rows = rows_since(&app, (&actor, &id), start, limit as usize).await?;
@@ -70,10 +68,9 @@ pub(crate) async fn logs_v1(
 pub(crate) async fn logs_v2(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Path(id): Path<String>,
+    Named(id): Named,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Error> {
-    let id = sandbox_id(&id)?;
     let query = query.as_deref();
     let limit = number(query, "limit", 0..=LOGS_MAX)?.unwrap_or(LOGS_MAX) as usize;
     let cursor = millis(query, "cursor")?;

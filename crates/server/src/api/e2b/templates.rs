@@ -3,8 +3,9 @@
 use super::envd;
 use super::error::Error;
 use super::meter::cpu_count;
+use super::query::Segment;
 use crate::app::{Actor, App, TemplateView};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use cofferdam_core::Resources;
 use cofferdam_core::ids::is_template_name;
@@ -23,7 +24,7 @@ pub(crate) async fn list(
 pub(crate) async fn alias(
     State(app): State<App>,
     Extension(actor): Extension<Actor>,
-    Path(alias): Path<String>,
+    Segment(alias): Segment,
 ) -> Result<Json<Value>, Error> {
     let name = alias.rsplit('/').next().unwrap_or_default();
     if !is_template_name(&name.to_ascii_lowercase()) {

@@ -34,7 +34,7 @@ use cofferdam_core::secret::Secret;
 use connectrpc::{ConnectError, ConnectRpcService, Limits};
 use files::FileQuery;
 use filesystem::FilesystemService;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use process::ProcessService;
 use session::Session;
 use signature::Operation;
@@ -46,6 +46,9 @@ pub(crate) const PORT: u16 = 49983;
 /// The version of the daemon whose behaviour this is; clients switch features by it.
 pub(crate) const VERSION: &str = "0.6.13";
 
+/// What only the host may ask of the original daemon; from outside it does not exist, with a token or without.
+const INTERNAL: [&str; 7] =
+    ["/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade"];
 const TOKEN_HEADER: &str = "x-access-token";
 const TIMEOUT_HEADER: &str = "connect-timeout-ms";
 /// Largest message of a Connect call, in bytes: input for a process comes in one message.
@@ -104,6 +107,9 @@ impl Envd {
         if path == "/health" {
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
+        if INTERNAL.contains(&path.as_str()) {
+            return Err(unknown());
+        }
         let caller = self.admit(&sandbox, &request)?;
         let session = Session::new(self.app.agent_for(sandbox, caller), request.headers());
         if path.starts_with("/process.Process/") || path.starts_with("/filesystem.Filesystem/") {
@@ -118,7 +124,7 @@ impl Envd {
             (_, "/files" | "/files/compose" | "/metrics" | "/envs") => {
                 Err(Error::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"))
             }
-            _ => Err(Error::new(StatusCode::NOT_FOUND, "404 page not found")),
+            _ => Err(unknown()),
         }
     }
 
@@ -141,12 +147,20 @@ impl Envd {
         if let Err(error) = check_timeout(request.headers_mut()) {
             return error.into_http_response(request.headers()).map(Body::new);
         }
+        let mut request = match object_only(request).await {
+            Ok(request) => request,
+            Err((error, headers)) => return error.into_http_response(&headers).map(Body::new),
+        };
         request.extensions_mut().insert(session);
         match self.rpc.clone().oneshot(request).await {
             Ok(response) => response.map(Body::new),
             Err(never) => match never {},
         }
     }
+}
+
+fn unknown() -> Error {
+    Error::new(StatusCode::NOT_FOUND, "404 page not found")
 }
 
 fn operation(method: &Method) -> Option<Operation> {
@@ -176,6 +190,27 @@ fn check_timeout(headers: &mut HeaderMap) -> Result<(), ConnectError> {
         headers.remove(TIMEOUT_HEADER);
     }
     Ok(())
+}
+
+/// Refuses a JSON message that is no object: the generated reader would take a list for one.
+async fn object_only(request: Request<Body>) -> Result<Request<Body>, (ConnectError, HeaderMap)> {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let json =
+        kind.is_some_and(|kind| kind.split(';').next().is_some_and(|kind| kind.trim() == "application/json"));
+    if !json || request.headers().contains_key(header::CONTENT_ENCODING) {
+        return Ok(request);
+    }
+    let (parts, body) = request.into_parts();
+    let error = match axum::body::to_bytes(body, MESSAGE_BYTES_MAX).await {
+        Ok(bytes) if bytes.trim_ascii_start().starts_with(b"{") => {
+            return Ok(Request::from_parts(parts, Body::from(bytes)));
+        }
+        Ok(_) => ConnectError::invalid_argument("the message is no JSON object"),
+        Err(_) => {
+            ConnectError::resource_exhausted(format!("the message is larger than {MESSAGE_BYTES_MAX} bytes"))
+        }
+    };
+    Err((error, parts.headers))
 }
 
 /// An answer of the gateway in the place of the daemon, readable for browsers too.

@@ -23,7 +23,7 @@ const MODE: u32 = 0o644;
 /// How long the next piece of an upload may take.
 const PIECE_TIME: Duration = Duration::from_secs(300);
 /// How long the rest of a refused upload is read, so that a client that is still sending gets to see the answer.
-const DRAIN_TIME: Duration = Duration::from_secs(30);
+const DRAIN_TIME: Duration = Duration::from_secs(60);
 /// Files in one request.
 const FILES_MAX: usize = 10_000;
 
@@ -38,13 +38,14 @@ pub(crate) async fn answer(session: Session, request: Request<Body>) -> Result<R
     match outcome {
         Ok(written) => Ok(axum::Json(written.iter().map(entry::written).collect::<Vec<_>>()).into_response()),
         Err(error) => {
-            drain(source).await;
+            // The answer goes out meanwhile.
+            tokio::spawn(drain(source));
             Err(error)
         }
     }
 }
 
-async fn drain(mut source: impl Stream<Item = Result<Bytes, axum::Error>> + Unpin) {
+async fn drain(mut source: impl Stream<Item = Result<Bytes, axum::Error>> + Unpin + Send) {
     let rest = async { while let Some(Ok(_)) = source.next().await {} };
     if tokio::time::timeout(DRAIN_TIME, rest).await.is_err() {
         tracing::debug!("a refused upload went on and on");
