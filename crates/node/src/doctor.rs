@@ -25,7 +25,7 @@ const TOOLS: [(&str, &str, &str); 2] = [
 pub async fn check(data_dir: &Path) -> Vec<Check> {
     let data_dir = data_dir.to_path_buf();
     let checks = tokio::task::spawn_blocking(move || {
-        let mut checks = Vec::new();
+        let mut checks = crate::isolation::container::checks();
         checks.extend(SETTINGS.map(|(path, wanted, why)| setting(path, wanted, why)));
         checks.extend(TOOLS.map(|(program, package, without)| tool(program, package, without)));
         checks.push(space(&data_dir));

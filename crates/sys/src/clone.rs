@@ -5,7 +5,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use std::fs;
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Proof that this process has one thread, so that a copy of it finds no lock held by a thread that does not exist in it.
 #[derive(Debug)]
@@ -57,6 +57,11 @@ pub enum Cloned {
 
 /// Copies this process. Its exit is told by SIGCHLD.
 pub fn clone(_proof: &SingleThreaded, namespaces: Namespaces) -> io::Result<Cloned> {
+    copy(namespaces)
+}
+
+/// In a process with threads, the child may make system calls only, until it ends.
+fn copy(namespaces: Namespaces) -> io::Result<Cloned> {
     let mut pidfd: libc::c_int = -1;
     let args = libc::clone_args {
         flags: namespaces.0 | libc::CLONE_PIDFD as u64,
@@ -72,8 +77,8 @@ pub fn clone(_proof: &SingleThreaded, namespaces: Namespaces) -> io::Result<Clon
         cgroup: 0,
     };
     // SAFETY: `args` is the structure the kernel expects, of the size given, and `pidfd` outlives the call. Without
-    // CLONE_VM the child gets a copy of memory and stack, so it continues here like after fork; `_proof` says that no
-    // other thread existed whose locks the copy could hold.
+    // CLONE_VM the child gets a copy of memory and stack, so it continues here like after fork; the callers have one
+    // thread, or let the child make system calls only, so that it waits for no lock of a thread that it does not have.
     let result = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) };
     match result {
         -1 => Err(last_failed("clone3")),
@@ -83,6 +88,59 @@ pub fn clone(_proof: &SingleThreaded, namespaces: Namespaces) -> io::Result<Clon
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
             Ok(Cloned::Parent { pid: u32::try_from(pid).unwrap_or(u32::MAX), pidfd })
         }
+    }
+}
+
+/// A process that does nothing but hold its namespaces. Dropping it ends it.
+#[derive(Debug)]
+pub struct IdleProcess {
+    pid: u32,
+    pidfd: OwnedFd,
+}
+
+impl IdleProcess {
+    /// Its pid.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits for its end and forgets it; true when it ended by itself, and well.
+    fn reap(&self) -> io::Result<bool> {
+        use rustix::process::{WaitId, WaitIdOptions, waitid};
+        let status =
+            waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED).map_err(failed("waitid"))?;
+        Ok(status.is_some_and(|status| status.exit_status() == Some(0)))
+    }
+}
+
+impl Drop for IdleProcess {
+    fn drop(&mut self) {
+        // A failure of either leaves a process without rights; there is nothing else to try.
+        if crate::pidfd::kill(&self.pidfd).is_ok() {
+            self.reap().ok();
+        }
+    }
+}
+
+/// Starts a process that waits in namespaces of its own, to try them.
+pub fn start_idle(namespaces: Namespaces) -> io::Result<IdleProcess> {
+    match copy(namespaces)? {
+        Cloned::Parent { pid, pidfd } => Ok(IdleProcess { pid, pidfd }),
+        Cloned::Child => loop {
+            // SAFETY: takes nothing and returns after a signal only, which nobody sends but to end this process.
+            unsafe { libc::pause() };
+        },
+    }
+}
+
+/// Loads a filter in a process of its own that ends at once, to try it.
+pub fn try_filter(filter: &crate::seccomp::Program) -> io::Result<()> {
+    match copy(Namespaces::NONE)? {
+        Cloned::Parent { pid, pidfd } => match (IdleProcess { pid, pidfd }).reap()? {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel refused a filter")),
+        },
+        Cloned::Child => crate::exec::exit_now(i32::from(filter.load().is_err())),
     }
 }
 

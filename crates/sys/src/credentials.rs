@@ -69,6 +69,27 @@ pub fn limit_capabilities(keep: Capabilities) -> io::Result<()> {
     rustix::thread::set_capabilities(None, sets).map_err(failed("capset"))
 }
 
+/// What making sandboxes takes, with the names of capabilities(7).
+const NODE: [(&str, CapabilitySet); 11] = [
+    ("CAP_CHOWN", CapabilitySet::CHOWN),
+    ("CAP_DAC_OVERRIDE", CapabilitySet::DAC_OVERRIDE),
+    ("CAP_FOWNER", CapabilitySet::FOWNER),
+    ("CAP_KILL", CapabilitySet::KILL),
+    ("CAP_SETGID", CapabilitySet::SETGID),
+    ("CAP_SETUID", CapabilitySet::SETUID),
+    ("CAP_SETFCAP", CapabilitySet::SETFCAP),
+    ("CAP_SETPCAP", CapabilitySet::SETPCAP),
+    ("CAP_SYS_PTRACE", CapabilitySet::SYS_PTRACE),
+    ("CAP_SYS_ADMIN", CapabilitySet::SYS_ADMIN),
+    ("CAP_MKNOD", CapabilitySet::MKNOD),
+];
+
+/// Names of capabilities that making sandboxes takes and that this thread lacks.
+pub fn missing_for_node() -> io::Result<Vec<&'static str>> {
+    let have = effective_capabilities()?;
+    Ok(NODE.iter().filter(|(_, wanted)| !have.contains(*wanted)).map(|(name, _)| *name).collect())
+}
+
 /// The capabilities in force in this thread.
 pub fn effective_capabilities() -> io::Result<Capabilities> {
     Ok(rustix::thread::capabilities(None).map_err(failed("capget"))?.effective)

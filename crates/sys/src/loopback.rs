@@ -96,7 +96,8 @@ pub fn find(backing: &File) -> io::Result<Option<LoopDevice>> {
     Ok(None)
 }
 
-fn free_number() -> io::Result<u32> {
+/// The number of a device that nothing is attached to.
+pub fn free_number() -> io::Result<u32> {
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     // SAFETY: takes no argument; returns a number.
     let number = unsafe { libc::ioctl(control.as_raw_fd(), GET_FREE as libc::Ioctl) };

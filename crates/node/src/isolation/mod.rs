@@ -4,7 +4,7 @@
 //! Every kernel object of a sandbox is named after its slot, so a driver can destroy by slot without remembering
 //! what it made. Drivers never see policy, secrets or clients.
 
-mod cgroup;
+pub(crate) mod cgroup;
 pub mod container;
 mod identity;
 

@@ -2,6 +2,7 @@
 //! nothing, and neither it nor the launcher can reach a file of the host.
 
 use super::failure::{Failure, Step};
+use crate::isolation::cgroup;
 use cofferdam_sys::mount::{self, FileSystem};
 use cofferdam_sys::{clone, credentials, directory, exec, landlock};
 use std::ffi::CString;
@@ -56,7 +57,7 @@ pub(super) struct Home {
     pub(super) landlock: Option<u32>,
     /// Overlays take their layers as descriptors.
     pub(super) layers_by_descriptor: bool,
-    /// Kept for its effect on the kernel while it is open.
+    /// Kept for its effect on the kernel; without it, parking is slower.
     _fast_joins: Option<OwnedFd>,
 }
 
@@ -69,7 +70,7 @@ impl Home {
         exec::forbid_inspection().step("forbid inspection")?;
         exec::leave_session_keyring().step("leave the session keyring")?;
         clone::unshare_mounts().step("unshare mounts")?;
-        let fast_joins = fast_joins().ok();
+        let fast_joins = cgroup::favour_joins().ok();
         let root = new_root().step("make an empty root")?;
         let top = directory::locate_at(Path::new("/")).step("open the old root")?;
         mount::attach(&root, &top, c"").step("attach the empty root")?;
@@ -99,16 +100,6 @@ fn new_root() -> std::io::Result<OwnedFd> {
         directory::make(&root, name, 0o755)?;
     }
     Ok(root)
-}
-
-/// While any hierarchy has the option `favordynmods`, joining a group does not wait for a grace period of RCU (10 ms).
-/// An empty hierarchy of our own, never attached anywhere, is enough. Without it, parking is slower.
-fn fast_joins() -> std::io::Result<OwnedFd> {
-    let system = FileSystem::open("cgroup")?;
-    system.set_flag("none")?;
-    system.set("name", "cofferdam")?;
-    system.set_flag("favordynmods")?;
-    system.mount(mount::NO_SPECIAL)
 }
 
 fn masks() -> Vec<(CString, Mask)> {

@@ -11,6 +11,7 @@ mod v2;
 
 use crate::isolation::Slot;
 use cofferdam_core::Resources;
+use cofferdam_sys::mount::{self, FileSystem};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -88,19 +89,50 @@ pub(crate) trait Hierarchy: Send + Sync + std::fmt::Debug {
     fn remove_shared(&self);
 }
 
-/// Finds what this host has and makes the shared part.
-pub(crate) fn open(instance: &str) -> io::Result<Box<dyn Hierarchy>> {
+/// What this host has.
+enum Found {
+    Unified(PathBuf),
+    Legacy(Vec<(PathBuf, Vec<String>)>),
+}
+
+fn find() -> io::Result<Found> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-    let group = format!("cofferdam-{instance}");
-    let unified = mount_points(&mounts, "cgroup2");
-    for (root, _) in &unified {
+    for (root, _) in mount_points(&mounts, "cgroup2") {
         let controllers = std::fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
         if v2::CONTROLLERS.iter().all(|wanted| controllers.split_ascii_whitespace().any(|c| c == *wanted)) {
-            return Ok(Box::new(v2::Unified::open(root, &group)?));
+            return Ok(Found::Unified(root));
         }
     }
     let legacy = mount_points(&mounts, "cgroup");
-    Ok(Box::new(v1::Legacy::open(&legacy, &group)?))
+    v1::check(&legacy)?;
+    Ok(Found::Legacy(legacy))
+}
+
+/// The version that would be used.
+pub(crate) fn version() -> io::Result<u8> {
+    Ok(match find()? {
+        Found::Unified(_) => 2,
+        Found::Legacy(_) => 1,
+    })
+}
+
+/// Finds what this host has and makes the shared part.
+pub(crate) fn open(instance: &str) -> io::Result<Box<dyn Hierarchy>> {
+    let group = format!("cofferdam-{instance}");
+    Ok(match find()? {
+        Found::Unified(root) => Box::new(v2::Unified::open(&root, &group)?),
+        Found::Legacy(mounts) => Box::new(v1::Legacy::open(&mounts, &group)?),
+    })
+}
+
+/// While any hierarchy has the option `favordynmods`, joining a group does not wait for a grace period of RCU (10 ms).
+/// An empty hierarchy of our own, never attached anywhere, is enough; the effect lasts while the mount is open.
+pub(crate) fn favour_joins() -> io::Result<OwnedFd> {
+    let system = FileSystem::open("cgroup")?;
+    system.set_flag("none")?;
+    system.set("name", "cofferdam")?;
+    system.set_flag("favordynmods")?;
+    system.mount(mount::NO_SPECIAL)
 }
 
 /// Mount points of a file system type with the options of their superblock, out of the text of mountinfo, proc(5).

@@ -26,14 +26,22 @@ pub(super) struct Legacy {
     has_swap_limit: bool,
 }
 
+fn root<'a>(mounts: &'a [(PathBuf, Vec<String>)], controller: &str) -> io::Result<&'a Path> {
+    let mount = mounts.iter().find(|(_, options)| options.iter().any(|option| option == controller));
+    let missing =
+        || io::Error::new(io::ErrorKind::Unsupported, format!("no cgroup controller `{controller}`"));
+    mount.map(|(root, _)| root.as_path()).ok_or_else(missing)
+}
+
+/// Whether every controller is there.
+pub(super) fn check(mounts: &[(PathBuf, Vec<String>)]) -> io::Result<()> {
+    LIMITING.iter().chain([&COUNTING]).try_for_each(|controller| root(mounts, controller).map(drop))
+}
+
 impl Legacy {
     pub(super) fn open(mounts: &[(PathBuf, Vec<String>)], name: &str) -> io::Result<Self> {
         let shared = |controller: &str| {
-            let mount = mounts.iter().find(|(_, options)| options.iter().any(|option| option == controller));
-            let (root, _) = mount.ok_or_else(|| {
-                io::Error::new(io::ErrorKind::Unsupported, format!("no cgroup controller `{controller}`"))
-            })?;
-            let shared = root.join(name);
+            let shared = root(mounts, controller)?.join(name);
             file::make(&shared)?;
             Ok::<_, io::Error>(shared)
         };

@@ -3,12 +3,14 @@
 //! is done here.
 
 mod agent;
+mod checks;
 mod destroy;
 mod fill;
 mod link;
 mod park;
 
 pub use agent::AGENT;
+pub use checks::checks;
 pub use link::LauncherCommand;
 
 use crate::isolation::cgroup::{self, Hierarchy};
