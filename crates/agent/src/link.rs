@@ -6,15 +6,16 @@ use crate::order::{self, Order};
 use crate::sync::lock;
 use cofferdam_core::ErrorKind;
 use cofferdam_proto::guest::{Failure, Reason};
-use cofferdam_sys::scm;
-use cofferdam_sys::spawn::start_binary;
+use cofferdam_sys::poll::{self, PollFd, PollFlags};
+use cofferdam_sys::spawn::{REPORT_BYTES, Report, start_binary};
 use cofferdam_sys::wait::PidFd;
+use cofferdam_sys::{pipe, scm};
 use std::ffi::CString;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// How long the spawner may take, twice: it competes with user processes for the CPU, and a sandbox that was frozen
 /// meanwhile must not look like one that hangs.
@@ -36,83 +37,87 @@ pub(crate) struct Recipe {
 #[derive(Debug)]
 pub(crate) struct Link {
     recipe: Recipe,
-    current: Mutex<Option<Spawner>>,
+    current: Mutex<Option<Arc<Spawner>>>,
 }
 
 #[derive(Debug)]
 struct Spawner {
     stream: UnixStream,
-    /// It said hello.
-    greeted: bool,
-    pid: Option<u32>,
+    pid: u32,
     /// For ending exactly this one, whatever became of its number.
     handle: Option<PidFd>,
+    /// Held while an order is sent.
+    turn: Mutex<()>,
 }
 
-/// Why an order was not carried out.
+/// A process that exists and has not executed yet.
 #[derive(Debug)]
-enum Trouble {
-    /// The spawner is gone or hangs.
-    Broken(io::Error),
-    /// The kernel refused.
-    Refused(i32),
+pub(crate) struct Child {
+    pub(crate) pid: u32,
+    /// Gives the failure of a later step, or its end when there was none.
+    pub(crate) report: OwnedFd,
 }
 
 impl Link {
     /// Uses `given`, the end of a socketpair with a spawner that runs already, or starts one when it is needed.
     pub(crate) fn new(recipe: Recipe, given: Option<UnixStream>) -> Self {
-        let current = given.map(Spawner::given);
-        Self { recipe, current: Mutex::new(current) }
+        let given = given.and_then(|stream| Spawner::greet(stream).ok());
+        Self { recipe, current: Mutex::new(given.map(Arc::new)) }
+    }
+
+    /// The spawner that runs, started if there is none.
+    fn spawner(&self) -> io::Result<Arc<Spawner>> {
+        let mut current = lock(&self.current);
+        if let Some(spawner) = &*current {
+            return Ok(Arc::clone(spawner));
+        }
+        let spawner = Arc::new(self.recipe.start()?);
+        *current = Some(Arc::clone(&spawner));
+        Ok(spawner)
     }
 
     /// Starts the spawner now if there is none, so that the first order does not have to.
     pub(crate) fn prepare(&self) -> io::Result<()> {
-        let mut current = lock(&self.current);
-        if current.is_none() {
-            *current = Some(self.recipe.start()?);
-        }
-        Ok(())
+        self.spawner().map(drop)
     }
 
-    /// The spawner's pid, once it is known.
+    /// The spawner's pid.
     pub(crate) fn pid(&self) -> Option<u32> {
-        // A thread that waits for the spawner holds the lock; nobody needs the number that badly.
-        self.current.try_lock().ok()?.as_ref()?.pid
+        lock(&self.current).as_ref().map(|spawner| spawner.pid)
     }
 
-    /// Has an order carried out and gives the pid of the new child. A spawner that died is replaced once.
-    pub(crate) fn send(&self, order: &Order, descriptors: &[BorrowedFd<'_>]) -> Result<u32, Failure> {
+    /// Has an order carried out. A spawner that died or hangs is replaced once; only an order that certainly made no
+    /// process is given a second time.
+    pub(crate) fn carry_out(&self, order: &Order, descriptors: &[BorrowedFd<'_>]) -> Result<Child, Failure> {
         let message = order::encode(order);
         if message.len() > order::ORDER_BYTES_MAX {
             return Err(failure(ErrorKind::InvalidArgument, "arguments and environment are too large"));
         }
-        let mut current = lock(&self.current);
-        match self.try_send(&mut current, &message, descriptors) {
-            Err(Trouble::Broken(_)) => self.try_send(&mut current, &message, descriptors),
-            done => done,
+        for _ in 0..2 {
+            let spawner = self.spawner().map_err(|error| unavailable(&error))?;
+            // An order that was not sent as a whole is not carried out.
+            if let Ok(report) = spawner.send(&message, descriptors) {
+                match spawner.first_report(&report) {
+                    Ok(Some(Report::Started(pid))) => return Ok(Child { pid, report }),
+                    Ok(Some(Report::Failed(_, error))) => return Err(refused(&error)),
+                    Ok(None) => {}
+                    Err(error) => {
+                        self.discard(&spawner);
+                        return Err(unavailable(&error));
+                    }
+                }
+            }
+            self.discard(&spawner);
         }
-        .map_err(|trouble| match trouble {
-            Trouble::Refused(error) => refused(error),
-            Trouble::Broken(error) => unavailable(&error),
-        })
+        Err(failure(ErrorKind::Unavailable, "processes cannot be started now"))
     }
 
-    fn try_send(
-        &self,
-        current: &mut Option<Spawner>,
-        message: &[u8],
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Result<u32, Trouble> {
-        let mut spawner = match current.take() {
-            Some(spawner) => spawner,
-            None => self.recipe.start().map_err(Trouble::Broken)?,
-        };
-        let result = spawner.carry_out(message, descriptors);
-        match &result {
-            Err(Trouble::Broken(_)) => spawner.end(),
-            Ok(_) | Err(Trouble::Refused(_)) => *current = Some(spawner),
+    fn discard(&self, spawner: &Arc<Spawner>) {
+        spawner.end();
+        let mut current = lock(&self.current);
+        if current.as_ref().is_some_and(|other| Arc::ptr_eq(other, spawner)) {
+            *current = None;
         }
-        result
     }
 }
 
@@ -121,11 +126,13 @@ fn unavailable(error: &io::Error) -> Failure {
     failure(ErrorKind::Unavailable, format!("processes cannot be started now: {text}"))
 }
 
-fn refused(error: i32) -> Failure {
-    match error {
-        EAGAIN => because(ErrorKind::ResourceExhausted, Reason::NoProcesses, "the process limit is reached"),
-        ENOMEM => failure(ErrorKind::ResourceExhausted, "not enough memory to start a process"),
-        _ => crate::failure::doing("start a process", &io::Error::from_raw_os_error(error)),
+fn refused(error: &io::Error) -> Failure {
+    match error.raw_os_error() {
+        Some(EAGAIN) => {
+            because(ErrorKind::ResourceExhausted, Reason::NoProcesses, "the process limit is reached")
+        }
+        Some(ENOMEM) => failure(ErrorKind::ResourceExhausted, "not enough memory to start a process"),
+        _ => crate::failure::doing("start a process", error),
     }
 }
 
@@ -137,48 +144,60 @@ impl Recipe {
         let arguments = [c"cofferdam-agent", c"--spawner", c"--work-cgroups", number.as_c_str()];
         let descriptors: Vec<_> =
             [theirs.as_fd()].into_iter().chain(cgroups.iter().map(AsFd::as_fd)).collect();
-        let pid = start_binary(self.binary.as_fd(), &arguments, &descriptors)?;
-        Ok(Spawner { stream: ours, greeted: false, pid: Some(pid), handle: PidFd::open(pid).ok() })
+        start_binary(self.binary.as_fd(), &arguments, &descriptors)?;
+        drop(theirs);
+        Spawner::greet(ours)
     }
 }
 
 impl Spawner {
-    fn given(stream: UnixStream) -> Self {
-        Self { stream, greeted: false, pid: None, handle: None }
+    /// Waits for its hello.
+    fn greet(stream: UnixStream) -> io::Result<Self> {
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.set_write_timeout(Some(ANSWER_MAX))?;
+        let mut pid = [0; 4];
+        (&stream).read_exact(&mut pid)?;
+        let pid = u32::from_le_bytes(pid);
+        Ok(Self { stream, pid, handle: PidFd::open(pid).ok(), turn: Mutex::new(()) })
     }
 
-    fn carry_out(&mut self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<u32, Trouble> {
-        if !self.greeted {
-            self.stream.set_read_timeout(Some(ANSWER_MAX)).map_err(Trouble::Broken)?;
-            let pid = self.answer()?;
-            if self.pid.is_none() {
-                self.handle = PidFd::open(pid).ok();
-                self.pid = Some(pid);
-            }
-            self.greeted = true;
-        }
-        let sent = scm::send(self.stream.as_fd(), message, descriptors).map_err(Trouble::Broken)?;
-        (&self.stream).write_all(&message[sent..]).map_err(Trouble::Broken)?;
-        self.answer()
+    /// Sends an order and gives our end of its report pipe, of which nobody but the spawner and the child has the other.
+    fn send(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
+        let (report, theirs) = pipe::pipe()?;
+        let descriptors: Vec<_> = [theirs.as_fd()].iter().chain(descriptors).copied().collect();
+        let turn = lock(&self.turn);
+        let sent = scm::send(self.stream.as_fd(), message, &descriptors)?;
+        (&self.stream).write_all(&message[sent..])?;
+        drop(turn);
+        Ok(report)
     }
 
-    fn answer(&self) -> Result<u32, Trouble> {
-        let mut bytes = [0; order::ANSWER_BYTES];
-        let read = match (&self.stream).read(&mut bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => (&self.stream).read(&mut bytes),
-            other => other,
+    /// `None` when there is certainly no child: the spawner is gone, and with it everything that could have made one.
+    fn first_report(&self, report: &OwnedFd) -> io::Result<Option<Report>> {
+        let is_there = |span| {
+            let mut fds = [PollFd::from_borrowed_fd(report.as_fd(), PollFlags::IN)];
+            poll::wait(&mut fds, Some(Instant::now() + span)).map(|ready| ready > 0)
         };
-        match read {
-            Ok(order::ANSWER_BYTES) => order::decode_answer(bytes).map_err(Trouble::Refused),
-            Ok(_) => Err(Trouble::Broken(io::ErrorKind::UnexpectedEof.into())),
-            Err(error) => Err(Trouble::Broken(error)),
+        if !is_there(ANSWER_MAX)? && !is_there(ANSWER_MAX)? {
+            self.end();
+            if !is_there(ANSWER_MAX)? {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
         }
+        read_report(report)
     }
 
     /// It is gone already, or it hangs and must not do later what is then done twice.
-    fn end(self) {
+    fn end(&self) {
         if let Some(handle) = &self.handle {
             handle.signal(SIGKILL).ok();
         }
     }
+}
+
+/// Reads the next report; `None` when there will be none.
+pub(crate) fn read_report(report: &OwnedFd) -> io::Result<Option<Report>> {
+    let mut bytes = Vec::with_capacity(REPORT_BYTES);
+    pipe::read_spare(report.as_fd(), &mut bytes)?;
+    Ok(Report::parse(&bytes))
 }

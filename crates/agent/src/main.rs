@@ -34,8 +34,8 @@
 //! Both mark every descriptor from 3 on close-on-exec, make themselves non-dumpable and survive every signal that a
 //! process of the sandbox can send, but SIGKILL to the spawner: the next `exec` then starts a new one. For that the
 //! agent executes its own binary again through `/proc/self/exe`, opened at its start, and `execveat`: Landlock and
-//! seccomp must allow both, also `clone` with CLONE_PARENT, `setgroups`, `setresuid`, `setresgid`, `prlimit64`,
-//! `pidfd_send_signal`, `sendmsg` with descriptors.
+//! seccomp must allow both, also `clone` with CLONE_PARENT, CLONE_VM and CLONE_VFORK, `setgroups`, `setresuid`,
+//! `setresgid`, `prlimit64`, `pidfd_open`, `pidfd_send_signal`, `close_range`, and `sendmsg` with descriptors.
 //!
 //! What else the launcher should know:
 //!

@@ -1,20 +1,20 @@
-//! Owns what PID 1 and the spawner say to each other: orders one way, answers the other, little-endian numbers and
-//! texts with their lengths. Both ends are the same binary; decoding is strict all the same.
+//! Owns what PID 1 says to the spawner: orders, as little-endian numbers and texts with their lengths. Both ends are the
+//! same binary; decoding is strict all the same. The spawner says its pid once; what comes of an order is said in the
+//! report pipe that is sent with it, by the new process itself.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
 
 /// Longest order, in bytes: a call can be a megabyte, and its environment joins that of the sandbox.
 pub(crate) const ORDER_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of an answer.
-pub(crate) const ANSWER_BYTES: usize = 8;
 
 /// What the spawner is told to start.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// A user process. Descriptors: the report pipe, then the terminal or the three standard streams.
     Program(Program),
-    /// A copy of the spawner that does work with files in the `work` cgroup. Descriptors: the caller's connection.
+    /// A copy of the spawner that does work with files in the `work` cgroup. Descriptors: the report pipe, then the
+    /// caller's connection.
     Job(Job),
 }
 
@@ -54,27 +54,6 @@ pub(crate) struct Job {
     pub(crate) mode: u32,
     pub(crate) paths: Vec<String>,
     pub(crate) metadata: BTreeMap<String, String>,
-}
-
-/// What came of an order: the pid, or an error number.
-pub(crate) fn encode_answer(result: Result<u32, i32>) -> [u8; ANSWER_BYTES] {
-    let (error, pid) = match result {
-        Ok(pid) => (0, pid),
-        Err(error) => (error, 0),
-    };
-    let mut bytes = [0; ANSWER_BYTES];
-    bytes[..4].copy_from_slice(&error.to_le_bytes());
-    bytes[4..].copy_from_slice(&pid.to_le_bytes());
-    bytes
-}
-
-/// The reverse of [`encode_answer`].
-pub(crate) fn decode_answer(bytes: [u8; ANSWER_BYTES]) -> Result<u32, i32> {
-    let [a, b, c, d, pid @ ..] = bytes;
-    match i32::from_le_bytes([a, b, c, d]) {
-        0 => Ok(u32::from_le_bytes(pid)),
-        error => Err(error),
-    }
 }
 
 /// The whole message, its length first.
@@ -229,13 +208,6 @@ mod tests {
             open_files: Some(1024),
             mark: u64::MAX / 2,
         })
-    }
-
-    #[test]
-    fn answers_round_trip() {
-        for answer in [Ok(1), Ok(u32::MAX), Err(11)] {
-            assert_eq!(decode_answer(encode_answer(answer)), answer);
-        }
     }
 
     #[test]

@@ -24,11 +24,10 @@ pub(crate) fn run(work_cgroups: Option<u32>) -> io::Result<()> {
     itself::keep_heap_small();
     itself::clear_umask();
     std::env::set_current_dir("/")?;
-    (&link).write_all(&order::encode_answer(Ok(std::process::id())))?;
+    (&link).write_all(&std::process::id().to_le_bytes())?;
     let mut body = Vec::new();
     while let Some(descriptors) = receive(&link, &mut body)? {
-        let result = follow(&body, descriptors).map_err(|error| error.raw_os_error().unwrap_or(0));
-        (&link).write_all(&order::encode_answer(result))?;
+        follow(&body, descriptors)?;
         body.clear();
         body.shrink_to(ROOM_BYTES);
     }
@@ -60,18 +59,26 @@ fn receive(link: &UnixStream, body: &mut Vec<u8>) -> io::Result<Option<Vec<Owned
     Ok(Some(descriptors))
 }
 
-fn follow(body: &[u8], descriptors: Vec<OwnedFd>) -> io::Result<u32> {
-    match order::decode(body) {
-        Some(Order::Program(program)) => start(&program, &descriptors),
-        Some(Order::Job(job)) => copy(job, descriptors),
-        None => Err(io::ErrorKind::InvalidData.into()),
+/// An error means that PID 1 does not say what it should; what the kernel refuses is reported.
+fn follow(body: &[u8], mut descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    if descriptors.is_empty() {
+        return Err(io::ErrorKind::InvalidInput.into());
     }
+    let report = descriptors.remove(0);
+    let started = match order::decode(body).ok_or(io::ErrorKind::InvalidData)? {
+        Order::Program(program) => start(&program, &report, &descriptors),
+        Order::Job(job) => copy(job, &report, descriptors),
+    };
+    if let Err(error) = started {
+        spawn::report_no_clone(report.as_fd(), &error);
+    }
+    Ok(())
 }
 
-fn start(program: &Program, descriptors: &[OwnedFd]) -> io::Result<u32> {
-    let (report, streams) = match descriptors {
-        [report, terminal] => (report, [terminal, terminal, terminal]),
-        [report, input, output, errors] => (report, [input, output, errors]),
+fn start(program: &Program, report: &OwnedFd, streams: &[OwnedFd]) -> io::Result<()> {
+    let streams = match streams {
+        [terminal] => [terminal, terminal, terminal],
+        [input, output, errors] => [input, output, errors],
         _ => return Err(io::ErrorKind::InvalidInput.into()),
     };
     spawn::spawn_sibling(&Image {
@@ -90,9 +97,9 @@ fn start(program: &Program, descriptors: &[OwnedFd]) -> io::Result<u32> {
     })
 }
 
-fn copy(job: Job, mut descriptors: Vec<OwnedFd>) -> io::Result<u32> {
+fn copy(job: Job, report: &OwnedFd, mut descriptors: Vec<OwnedFd>) -> io::Result<()> {
     let Some(connection) = descriptors.pop() else { return Err(io::ErrorKind::InvalidInput.into()) };
-    spawn::copy_sibling(connection, move |connection| {
+    spawn::copy_sibling(report.as_fd(), connection, move |connection| {
         job::serve(connection.into(), &job);
         0
     })

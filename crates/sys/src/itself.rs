@@ -69,9 +69,21 @@ pub fn survive_signals() {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = handler as libc::sighandler_t;
         action.sa_flags = libc::SA_RESTART;
-        // SAFETY: the handler does nothing, so it is safe at any moment. The two signals that the C library keeps
-        // for itself are refused, which is fine.
+        // SAFETY: the handler does nothing, so it is safe at any moment.
         unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    }
+    default_reserved_signals();
+}
+
+/// The C library refuses to touch the two signals that it keeps for itself. Whoever started us may have ignored them, and
+/// programs that we start would inherit that.
+fn default_reserved_signals() {
+    for signal in [32, 33] {
+        // What the kernel calls a sigaction: handler, flags, restorer, mask; all zeros mean the default.
+        let action = [0_u64; 4];
+        let old = std::ptr::null_mut::<u64>();
+        // SAFETY: the kernel reads one action from a valid reference; the default action runs no code of ours.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), old, 8) };
     }
 }
 

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-/// Bytes of the report of a child that could not become what it should: the step and the error number.
+/// Bytes of one report.
 pub const REPORT_BYTES: usize = 5;
 
 /// Stack of a child between clone and exec.
@@ -34,6 +34,8 @@ pub enum Step {
     Directory,
     /// Executing the program.
     Execute,
+    /// Becoming a process at all; the one that starts it reports this.
+    Clone,
 }
 
 impl Step {
@@ -46,15 +48,55 @@ impl Step {
             5 => Self::Credentials,
             6 => Self::Directory,
             7 => Self::Execute,
+            8 => Self::Clone,
             _ => return None,
         })
     }
 }
 
-/// Reads what a child wrote to its report pipe; `None` when that is not a report.
-pub fn parse_report(bytes: &[u8]) -> Option<(Step, io::Error)> {
-    let [step, a, b, c, d] = *bytes.first_chunk::<REPORT_BYTES>()?;
-    Some((Step::parse(step)?, io::Error::from_raw_os_error(i32::from_le_bytes([a, b, c, d]))))
+/// What comes out of a report pipe: first that the child exists, then nothing (it has executed) or a failure. The child
+/// itself reports, so it is known even when the process that started it is gone.
+#[derive(Debug)]
+pub enum Report {
+    /// The child exists.
+    Started(Pid),
+    /// It will not become what it should, and exits.
+    Failed(Step, io::Error),
+}
+
+impl Report {
+    /// Reads one report; `None` when these bytes are none.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let [step, number @ ..] = *bytes.first_chunk::<REPORT_BYTES>()?;
+        if step == 0 {
+            return Some(Self::Started(Pid::from_le_bytes(number)));
+        }
+        let error = io::Error::from_raw_os_error(i32::from_le_bytes(number));
+        Some(Self::Failed(Step::parse(step)?, error))
+    }
+
+    fn encode(step: u8, [a, b, c, d]: [u8; 4]) -> [u8; REPORT_BYTES] {
+        [step, a, b, c, d]
+    }
+}
+
+/// Reports that no child could be made.
+pub fn report_no_clone(report: BorrowedFd<'_>, error: &io::Error) {
+    let number = error.raw_os_error().unwrap_or(libc::EIO);
+    send_report(report.as_raw_fd(), Step::Clone as u8, number.to_le_bytes());
+}
+
+/// Allocates nothing. Whoever does not listen any more needs no report.
+fn send_report(report: RawFd, step: u8, number: [u8; 4]) {
+    let bytes = Report::encode(step, number);
+    // SAFETY: five readable bytes.
+    unsafe { libc::write(report, bytes.as_ptr().cast(), bytes.len()) };
+}
+
+fn report_start(report: RawFd) {
+    // SAFETY: a system call without arguments.
+    let own = unsafe { libc::getpid() };
+    send_report(report, 0, own.to_le_bytes());
 }
 
 /// What a child becomes.
@@ -82,7 +124,7 @@ pub struct Image<'a> {
     pub open_files: Option<u64>,
     /// Hard limit of RLIMIT_RTTIME, which every descendant inherits.
     pub mark: Option<u64>,
-    /// Close-on-exec pipe that gets the report when a step fails, and end of file when all went well.
+    /// Close-on-exec pipe for reports.
     pub report: BorrowedFd<'a>,
 }
 
@@ -104,7 +146,7 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
 /// Signal handlers of ours are gone once it executes, and signals that we ignore stay ignored. This waits until the child
 /// has executed or failed; somebody who may signal the child could stop it on the way, so the caller's own partner should
 /// have a deadline.
-pub fn spawn_sibling(image: &Image<'_>) -> io::Result<Pid> {
+pub fn spawn_sibling(image: &Image<'_>) -> io::Result<()> {
     let hard = crate::itself::open_files_max();
     let limit = |value| libc::rlimit64 { rlim_cur: value, rlim_max: value };
     let prepared = Prepared {
@@ -124,7 +166,7 @@ pub fn spawn_sibling(image: &Image<'_>) -> io::Result<Pid> {
     // SAFETY: the child runs `enter` on `stack`, and because of CLONE_VFORK this thread goes on only when the child has
     // executed or exited, so `stack` and `prepared` outlive its use of them. It writes to nothing else of ours.
     let pid = unsafe { libc::clone(enter, top.cast(), flags, argument) };
-    u32::try_from(pid).map_err(|_| io::Error::last_os_error())
+    if pid > 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 extern "C" fn enter(prepared: *mut c_void) -> c_int {
@@ -133,17 +175,22 @@ extern "C" fn enter(prepared: *mut c_void) -> c_int {
     prepared.become_it()
 }
 
-/// Runs `work` in a copy of this process that is a child of our parent; its result is the exit status. Of our
-/// descriptors above 2 the copy has only `keep`, so `work` must not use others that it captured.
+/// Runs `work` in a copy of this process that is a child of our parent; its result is the exit status. The copy reports
+/// its start to `report`. Of our descriptors above 2 it has only `keep`, so `work` must not use others that it captured.
 ///
 /// Refused with `Unsupported` unless this process has only one thread: a copy would hold locks of the others for ever.
-pub fn copy_sibling(keep: OwnedFd, work: impl FnOnce(OwnedFd) -> u8) -> io::Result<Pid> {
+pub fn copy_sibling(
+    report: BorrowedFd<'_>,
+    keep: OwnedFd,
+    work: impl FnOnce(OwnedFd) -> u8,
+) -> io::Result<()> {
     if !crate::itself::has_one_thread() {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    if let Some(pid) = clone(libc::CLONE_PARENT)? {
-        return Ok(pid);
+    if clone(libc::CLONE_PARENT)?.is_some() {
+        return Ok(());
     }
+    report_start(report.as_raw_fd());
     if keep.as_raw_fd() != 3 && dup2(keep.as_raw_fd(), 3).is_err() {
         exit(126);
     }
@@ -243,11 +290,9 @@ fn set_limit(resource: libc::__rlimit_resource_t, limit: &libc::rlimit64) -> Res
 impl Prepared<'_> {
     /// Never returns: executes, or reports and exits. Runs in the child, so it must not allocate.
     fn become_it(&self) -> ! {
+        report_start(self.image.report.as_raw_fd());
         let (step, error) = self.steps().unwrap_or_else(|failed| failed);
-        let [a, b, c, d] = error.to_le_bytes();
-        let report = [step as u8, a, b, c, d];
-        // SAFETY: `report` is five readable bytes. A parent that does not listen any more needs no report.
-        unsafe { libc::write(self.image.report.as_raw_fd(), report.as_ptr().cast(), report.len()) };
+        send_report(self.image.report.as_raw_fd(), step as u8, error.to_le_bytes());
         exit(127)
     }
 
@@ -341,19 +386,23 @@ fn lower_own_priority() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
 
     #[test]
     fn reports_are_read_and_rubbish_is_not() {
-        let (step, error) = parse_report(&[6, 2, 0, 0, 0]).unwrap();
-        assert_eq!((step, error.raw_os_error()), (Step::Directory, Some(2)));
-        assert!(parse_report(&[6, 2]).is_none());
-        assert!(parse_report(&[99, 0, 0, 0, 0]).is_none());
+        let parse = Report::parse;
+        assert!(matches!(parse(&[0, 1, 1, 0, 0]), Some(Report::Started(257))));
+        let failed = parse(&[6, 2, 0, 0, 0]);
+        assert!(
+            matches!(failed, Some(Report::Failed(Step::Directory, error)) if error.raw_os_error() == Some(2))
+        );
+        assert!(parse(&[6, 2]).is_none() && parse(&[99, 0, 0, 0, 0]).is_none());
     }
 
     #[test]
     fn a_process_with_threads_is_not_copied() {
         let null = std::fs::File::open("/dev/null").unwrap();
-        let refused = copy_sibling(null.into(), |_| 0).unwrap_err();
+        let refused = copy_sibling(null.try_clone().unwrap().as_fd(), null.into(), |_| 0).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
     }
 
@@ -362,7 +411,6 @@ mod tests {
         let binary = std::fs::File::open("/bin/sh").unwrap();
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
         let script = [c"sh", c"-c", c"echo hello >&4; test ! -e /proc/self/fd/5"];
-        use std::os::fd::AsFd;
         let pid = start_binary(binary.as_fd(), &script, &[write.as_fd(), write.as_fd()]).unwrap();
         drop(write);
         let text = std::io::read_to_string(std::fs::File::from(read)).unwrap();

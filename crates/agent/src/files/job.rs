@@ -20,7 +20,7 @@ impl Job {
 /// Has the job done; its answer goes to the caller from wherever it runs.
 pub(super) fn hand_over(agent: &Agent, connection: &Connection, job: Job) -> Result<(), Failure> {
     let order = Order::Job(job);
-    let refused = match agent.link.send(&order, &[connection.as_fd()]) {
+    let refused = match agent.link.carry_out(&order, &[connection.as_fd()]) {
         Ok(_) => return Ok(()),
         Err(refused) => refused,
     };

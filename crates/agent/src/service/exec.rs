@@ -4,6 +4,7 @@ use super::processes::follow;
 use crate::agent::{Agent, Defaults};
 use crate::connection::Connection;
 use crate::failure::{at_path, because, doing, failure, invalid, text};
+use crate::link::read_report;
 use crate::order::{Order, Program};
 use crate::paths;
 use crate::process::{Input, Process};
@@ -15,7 +16,7 @@ use cofferdam_proto::frame::Channel;
 use cofferdam_proto::guest::{Exec, Failure, PtySize, Reason, Reply, Stdio};
 use cofferdam_sys::pipe::Wake;
 use cofferdam_sys::poll::{self, PollFd, PollFlags};
-use cofferdam_sys::spawn::{REPORT_BYTES, Step, parse_report};
+use cofferdam_sys::spawn::{Report, Step};
 use cofferdam_sys::{file, pipe, pty};
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -81,16 +82,15 @@ fn start(agent: &Agent, exec: &Exec, ticket: Ticket<'_>) -> Result<(Arc<Process>
     let order = Order::Program(program(exec, &account, &directory, &defaults, ticket.mark())?);
     let streams =
         Streams::open(exec.stdio, account.uid).map_err(|error| doing("connect the streams", &error))?;
-    let (report, report_end) = pipe::pipe().map_err(|error| doing("connect the streams", &error))?;
     let wake = Wake::new().map_err(|error| doing("connect the streams", &error))?;
 
-    let descriptors: Vec<_> = [&report_end].into_iter().chain(&streams.theirs).map(AsFd::as_fd).collect();
-    let pid = agent.link.send(&order, &descriptors)?;
-    drop((report_end, streams.theirs));
+    let descriptors: Vec<_> = streams.theirs.iter().map(AsFd::as_fd).collect();
+    let child = agent.link.carry_out(&order, &descriptors)?;
+    drop(streams.theirs);
 
-    let process = Process::new(agent.table.remember(exec, pid), &ticket, streams.input, wake);
+    let process = Process::new(agent.table.remember(exec, child.pid), &ticket, streams.input, wake);
     let process = ticket.enter(process);
-    if let Some(failed) = await_exec(&report, exec, &directory) {
+    if let Some(failed) = await_exec(&child.report, exec, &directory) {
         // It exits by itself; this is for one that was stopped on the way.
         process.send(SIGKILL).ok();
         agent.table.forget(&process);
@@ -106,10 +106,10 @@ fn await_exec(report: &OwnedFd, exec: &Exec, directory: &Path) -> Option<Failure
     if !ready.is_ok_and(|ready| ready > 0) {
         return Some(failure(ErrorKind::Unavailable, "the process did not get as far as its program"));
     }
-    let mut bytes = Vec::with_capacity(REPORT_BYTES);
-    pipe::read_spare(report.as_fd(), &mut bytes).ok()?;
-    let (step, error) = parse_report(&bytes)?;
-    Some(explain(step, &error, exec, directory))
+    match read_report(report) {
+        Ok(Some(Report::Failed(step, error))) => Some(explain(step, &error, exec, directory)),
+        _ => None,
+    }
 }
 
 fn explain(step: Step, error: &io::Error, exec: &Exec, directory: &Path) -> Failure {
@@ -124,7 +124,7 @@ fn explain(step: Step, error: &io::Error, exec: &Exec, directory: &Path) -> Fail
         },
         Step::Directory if error.kind() == io::ErrorKind::NotFound => no_directory(directory),
         Step::Directory => invalid(format!("cwd '{cwd}' cannot be entered: {why}")),
-        Step::Session | Step::Terminal | Step::Streams | Step::Limits | Step::Credentials => {
+        Step::Session | Step::Terminal | Step::Streams | Step::Limits | Step::Credentials | Step::Clone => {
             doing(&format!("start a process ({step:?})"), error)
         }
     }

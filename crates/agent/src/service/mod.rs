@@ -147,6 +147,47 @@ fn dispatch(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cofferdam_proto::frame::{self, Channel};
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    /// What `serve` makes of what a caller sends, up to the request itself.
+    fn receive(bytes: &[u8]) -> Option<Result<Request, Failure>> {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let connection = Connection::new(ours).unwrap();
+        theirs.write_all(bytes).unwrap();
+        drop(theirs);
+        let length = connection.read_call_length().ok()??;
+        let request = parse(&connection.read_payload(length).ok()?);
+        while let Ok(Some(_)) = connection.read_frame() {}
+        Some(request)
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            receive(&bytes);
+        }
+
+        #[test]
+        fn arbitrary_calls_never_panic(text in r#"\{"version":1,"op":"(exec|read|write|list|signal|x)"(,"[a-z]{1,8}":[\[\]{}0-9a-z",:]{0,20}){0,4}\}"#,
+                                       rest in prop::collection::vec(any::<u8>(), 0..50)) {
+            let mut bytes = frame::encode(Channel::Control, text.as_bytes()).unwrap();
+            bytes.extend(rest);
+            prop_assert!(receive(&bytes).is_some());
+        }
+
+        #[test]
+        fn a_damaged_call_never_panics(at in 0usize..200, byte in any::<u8>(), cut in 0usize..200) {
+            let call = br#"{"version":1,"op":"write","path":{"path":"~/x","user":{"named":"root"}},"metadata":{"a":"b"},"mode":420}"#;
+            let mut bytes = frame::encode(Channel::Control, call).unwrap();
+            if let Some(target) = bytes.get_mut(at) {
+                *target = byte;
+            }
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            receive(&bytes);
+        }
+    }
 
     #[test]
     fn another_version_is_refused() {
