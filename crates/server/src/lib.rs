@@ -10,3 +10,6 @@ pub mod gateway;
 pub mod guest;
 mod http;
 pub mod store;
+
+#[cfg(test)]
+mod testing;
