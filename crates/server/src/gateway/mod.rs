@@ -20,8 +20,7 @@ use tower::ServiceExt;
 
 /// Serves both surfaces and the sandboxes on `listener` until `stop`; `native` is the router of the native API.
 pub async fn serve(app: App, native: axum::Router, listener: TcpListener, stop: CancellationToken) {
-    let control = native.merge(e2b::router(app.clone())).fallback(async || e2b::unknown());
-    connections::serve(listener, Gateway::new(app, control), stop).await;
+    connections::serve(listener, Gateway::new(app, native), stop).await;
 }
 
 /// Header with the traffic token of a sandbox whose ports are private.
@@ -39,8 +38,9 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// An entrance to `control` and to the sandboxes of `app`.
-    pub(crate) fn new(app: App, control: axum::Router) -> Self {
+    /// An entrance to both control planes and to the sandboxes of `app`.
+    fn new(app: App, native: axum::Router) -> Self {
+        let control = native.merge(e2b::router(app.clone())).fallback(async || e2b::unknown());
         let envd = Envd::new(app.clone());
         Self { app, control, envd }
     }
@@ -116,3 +116,6 @@ fn admit(sandbox: &LiveSandbox, headers: &HeaderMap) -> Option<Caller> {
     let came = headers.get(TRAFFIC_TOKEN_HEADER)?.to_str().ok()?;
     token.matches(came).then_some(Caller::Token)
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ mod meter;
 mod options;
 mod pairs;
 mod query;
-mod routes;
+pub(crate) mod routes;
 mod shapes;
 mod telemetry;
 mod templates;

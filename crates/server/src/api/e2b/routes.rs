@@ -60,11 +60,12 @@ fn working() -> Vec<Route> {
         v2(keyed(Method::GET, "/v2/sandboxes/{id}/logs", get(telemetry::logs_v2))),
         keyed(Method::GET, "/templates", get(templates::list)),
         keyed(Method::GET, "/templates/aliases/{alias}", get(templates::alias)),
+        keyed(Method::DELETE, "/templates/{id}", axum::routing::delete(templates::remove)),
     ]
 }
 
 /// Methods and paths that E2B has and this version has not, with what is missing.
-const MISSING: [(&str, &str, &str); 37] = [
+const MISSING: [(&str, &str, &str); 36] = [
     ("POST", "/sandboxes/{id}/pause", "pausing a sandbox is"),
     ("POST", "/sandboxes/{id}/snapshots", "snapshots are"),
     ("GET", "/snapshots", "snapshots are"),
@@ -78,7 +79,6 @@ const MISSING: [(&str, &str, &str); 37] = [
     ("POST", "/templates/{id}", "building templates over this API is"),
     ("PATCH", "/templates/{id}", "publishing templates is"),
     ("PATCH", "/v2/templates/{id}", "publishing templates is"),
-    ("DELETE", "/templates/{id}", "deleting templates over this API is"),
     ("GET", "/templates/{id}/files/{hash}", "building templates over this API is"),
     ("POST", "/templates/{id}/builds/{build}", "building templates over this API is"),
     ("POST", "/v2/templates/{id}/builds/{build}", "building templates over this API is"),

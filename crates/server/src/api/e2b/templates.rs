@@ -1,14 +1,15 @@
-//! Owns the reading endpoints about templates.
+//! Owns the endpoints about templates that are there already.
 
 use super::envd;
 use super::error::Error;
 use super::meter::cpu_count;
 use super::query::Segment;
-use crate::app::{Actor, App, TemplateView};
+use crate::app::{Actor, App, AppError, TemplateView};
 use axum::extract::State;
 use axum::{Extension, Json};
 use cofferdam_core::Resources;
 use cofferdam_core::ids::is_template_name;
+use http::StatusCode;
 use serde_json::{Value, json};
 
 /// `GET /templates`: those that the caller can use.
@@ -32,6 +33,22 @@ pub(crate) async fn alias(
     }
     let found = app.template(&actor, &alias).await?;
     Ok(Json(json!({"templateID": found.info.id, "public": !found.own})))
+}
+
+/// `DELETE /templates/{id}`.
+pub(crate) async fn remove(
+    State(app): State<App>,
+    Extension(actor): Extension<Actor>,
+    Segment(reference): Segment,
+) -> Result<StatusCode, Error> {
+    match app.remove_template(&actor, &reference).await {
+        Ok(()) => Ok(StatusCode::NO_CONTENT),
+        Err(error @ AppError::TemplateInUse(_)) => Err(Error::bad_request(error.public())),
+        Err(AppError::TemplateTaken(_)) => {
+            Err(Error::new(StatusCode::FORBIDDEN, format!("template '{reference}' is not yours")))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Counts and people that are not kept are 0 and null: clients demand the fields.
