@@ -67,9 +67,9 @@ impl Catalogue {
         if reference.namespace.is_some_and(|namespace| namespace != tenant.as_str()) {
             return None;
         }
-        let fits = |view: &TemplateView| {
-            let by_id = reference.namespace.is_none() && view.info.id.as_str() == reference.name;
-            by_id || view.info.name == reference.name
+        let fits = |view: &TemplateView| match reference.namespace {
+            Some(_) => view.own && view.info.name == reference.name,
+            None => view.info.id.as_str() == reference.name || view.info.name == reference.name,
         };
         self.visible(tenant).into_iter().filter(fits).max_by_key(|view| view.own)
     }
