@@ -27,8 +27,8 @@ const SIGKILL: u8 = 9;
 /// What starting a spawner takes.
 #[derive(Debug)]
 pub(crate) struct Recipe {
-    /// Our own binary.
-    pub(crate) binary: OwnedFd,
+    /// Our own binary; `None` where there is no /proc to open it from.
+    pub(crate) binary: Option<OwnedFd>,
     /// What it joins before it does anything else; `None` forbids starting one.
     pub(crate) work_cgroups: Option<Vec<OwnedFd>>,
 }
@@ -138,13 +138,15 @@ fn refused(error: &io::Error) -> Failure {
 
 impl Recipe {
     fn start(&self) -> io::Result<Spawner> {
-        let Some(cgroups) = &self.work_cgroups else { return Err(io::ErrorKind::NotConnected.into()) };
+        let (Some(binary), Some(cgroups)) = (&self.binary, &self.work_cgroups) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
         let (ours, theirs) = UnixStream::pair()?;
         let number = CString::new(cgroups.len().to_string())?;
         let arguments = [c"cofferdam-agent", c"--spawner", c"--work-cgroups", number.as_c_str()];
         let descriptors: Vec<_> =
             [theirs.as_fd()].into_iter().chain(cgroups.iter().map(AsFd::as_fd)).collect();
-        start_binary(self.binary.as_fd(), &arguments, &descriptors)?;
+        start_binary(binary.as_fd(), &arguments, &descriptors)?;
         drop(theirs);
         Spawner::greet(ours)
     }

@@ -127,7 +127,7 @@ fn serve(work_cgroups: Option<u32>) -> io::Result<()> {
     itself::raise_open_files()?;
     itself::adopt_orphans()?;
     std::env::set_current_dir("/")?;
-    let recipe = link::Recipe { binary: cofferdam_sys::exec::own_program()?, work_cgroups };
+    let recipe = link::Recipe { binary: cofferdam_sys::exec::own_program().ok(), work_cgroups };
     let agent = Arc::new(agent::Agent::new(link::Link::new(recipe, spawner)));
     // Without a spawner the agent is still good for files; `exec` tries again and says why it cannot.
     agent.link.prepare().ok();

@@ -80,8 +80,7 @@ fn start(agent: &Agent, exec: &Exec, ticket: Ticket<'_>) -> Result<(Arc<Process>
     let account = users::find(&exec.user, &defaults.user)?;
     let directory = working_directory(exec, &account, &defaults)?;
     let order = Order::Program(program(exec, &account, &directory, &defaults, ticket.mark())?);
-    let streams =
-        Streams::open(exec.stdio, account.uid).map_err(|error| doing("connect the streams", &error))?;
+    let streams = Streams::open(exec.stdio, account.uid).map_err(|error| no_streams(exec.stdio, &error))?;
     let wake = Wake::new().map_err(|error| doing("connect the streams", &error))?;
 
     let descriptors: Vec<_> = streams.theirs.iter().map(AsFd::as_fd).collect();
@@ -209,6 +208,15 @@ fn candidates(cmd: &str, search: &str) -> Result<Vec<String>, Failure> {
                 search.split(':').map(|directory| if directory.is_empty() { "." } else { directory });
             Ok(directories.map(|directory| format!("{directory}/{cmd}")).collect())
         }
+    }
+}
+
+fn no_streams(stdio: Stdio, error: &io::Error) -> Failure {
+    match stdio {
+        Stdio::Pty(_) if error.kind() == io::ErrorKind::NotFound => {
+            failure(ErrorKind::Unsupported, "there are no terminals in this sandbox: devpts is missing")
+        }
+        Stdio::Pty(_) | Stdio::Pipes | Stdio::NoInput => doing("connect the streams", error),
     }
 }
 
