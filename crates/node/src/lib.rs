@@ -30,6 +30,7 @@ mod tests;
 pub use config::NodeConfig;
 pub use doctor::check as doctor;
 pub use records::RecordError;
+pub use templates::ImportError;
 
 use crate::clock::{Clock, SystemClock};
 use crate::guest::Agents;
@@ -71,6 +72,9 @@ pub enum NodeError {
     /// The records could not be read.
     #[error("read the records of sandboxes")]
     Records(#[source] RecordError),
+    /// The default template could not be made.
+    #[error("make the template `base`")]
+    Base(#[source] templates::ImportError),
     /// The socket for the server could not be made.
     #[error("open the socket for the server")]
     Socket(#[source] io::Error),
@@ -82,6 +86,7 @@ impl NodeError {
         match self {
             Self::Running => ErrorKind::Conflict,
             Self::Driver(_) => ErrorKind::Unsupported,
+            Self::Base(_) => ErrorKind::Internal,
             Self::Directories(_)
             | Self::Leftovers(_)
             | Self::Templates(_)
@@ -91,8 +96,13 @@ impl NodeError {
     }
 }
 
-/// Runs the node until `shutdown` completes. Sandboxes go on afterwards; the next node takes them over.
-pub async fn run(config: NodeConfig, shutdown: impl Future<Output = ()>) -> Result<(), NodeError> {
+/// Runs the node until `shutdown` completes. Sandboxes go on afterwards; the next node takes them over. `ready` is called
+/// once, when sandboxes of the default template can be made; a template that cannot be made ends the node.
+pub async fn run(
+    config: NodeConfig,
+    ready: impl FnOnce() + Send,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), NodeError> {
     make_directories(&config).map_err(NodeError::Directories)?;
     // Held until the end, so that a second node refuses.
     let _lock = lock(&config)?;
@@ -114,11 +124,19 @@ pub async fn run(config: NodeConfig, shutdown: impl Future<Output = ()>) -> Resu
     let mut node = Node::start(parts, sizes(&config)).map_err(NodeError::Records)?;
     let door = Door { socket: config.socket.clone(), uids: config.allowed_uids.clone(), gid: config.api_gid };
     node.open(door).map_err(NodeError::Socket)?;
-    node.work_beside(keep_base(config.clone(), templates, Arc::clone(&node.service)));
-    tracing::info!(socket = %config.socket.display(), "the node is ready");
-    shutdown.await;
+    let service = Arc::clone(&node.service);
+    let work = async {
+        make_base(&config, &templates, &service).await?;
+        tracing::info!(socket = %config.socket.display(), "the node is ready");
+        ready();
+        std::future::pending().await
+    };
+    let outcome = tokio::select! {
+        outcome = work => outcome,
+        () = shutdown => Ok(()),
+    };
     node.stop(&config.socket).await;
-    Ok(())
+    outcome
 }
 
 fn make_directories(config: &NodeConfig) -> io::Result<()> {
@@ -169,17 +187,20 @@ fn sizes(config: &NodeConfig) -> Sizes {
 }
 
 /// Makes the template `base` when it is the default and missing. Requests are answered meanwhile.
-async fn keep_base(config: NodeConfig, templates: Arc<TemplateStore>, service: Arc<service::Service>) {
+async fn make_base(
+    config: &NodeConfig,
+    templates: &Arc<TemplateStore>,
+    service: &service::Service,
+) -> Result<(), NodeError> {
     if config.default_template != base::NAME || templates.current(base::NAME).is_some() {
-        return;
+        return Ok(());
     }
     let workshop =
         Workshop { cache_dir: config.cache_dir.clone(), scratch_dir: config.node_dir.join("build") };
     let progress: Progress = Arc::new(|Step { step, done, total }| {
         tracing::info!(template = base::NAME, step, done, total, "making the template");
     });
-    match base::ensure(&templates, &workshop, progress).await {
-        Ok(_) => service.pool.follow_templates().await,
-        Err(error) => tracing::error!(template = base::NAME, error = ?error, "{error}"),
-    }
+    base::ensure(templates, &workshop, progress).await.map_err(NodeError::Base)?;
+    service.pool.follow_templates().await;
+    Ok(())
 }

@@ -16,7 +16,6 @@ use crate::undo::UndoStack;
 use cofferdam_proto::node::EndReason;
 use futures::StreamExt;
 use std::collections::BTreeSet;
-use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -140,11 +139,6 @@ impl Node {
         let listener = link::bind(&door)?;
         self.door.spawn(link::serve(listener, door, Arc::clone(&self.service)));
         Ok(())
-    }
-
-    /// Starts work that ends with the node, however far it came.
-    pub(crate) fn work_beside(&mut self, work: impl Future<Output = ()> + Send + 'static) {
-        self.door.spawn(work);
     }
 
     /// Stops taking requests and returns what waits in the pool. Sandboxes go on.

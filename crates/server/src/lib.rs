@@ -9,7 +9,11 @@ pub mod cluster;
 pub mod gateway;
 pub mod guest;
 mod http;
+mod run;
 pub mod store;
 
 #[cfg(test)]
 mod testing;
+pub use cofferdam_policy::Quota;
+pub use run::{ServeError, ServerConfig, run};
+pub use store::InitialKey;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// A template could not be made. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ImportError {
+pub enum ImportError {
     /// The bytes end too early, are damaged, or are no archive.
     #[error("the archive cannot be read")]
     Read(#[source] io::Error),
@@ -74,7 +74,7 @@ pub(crate) enum ImportError {
 
 /// Which bound an archive exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bound {
+pub enum Bound {
     /// [`limits::IMPORT_BYTES_MAX`].
     Bytes,
     /// [`limits::IMPORT_ENTRIES_MAX`].

@@ -16,7 +16,7 @@ mod unpack;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use error::ImportError;
+pub use error::ImportError;
 pub(crate) use import::{Progress, Step};
 pub(crate) use store::{Lease, TemplateStore};
 #[cfg(test)]

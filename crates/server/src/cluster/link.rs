@@ -96,6 +96,15 @@ impl NodeLink {
         self.current.borrow().is_some()
     }
 
+    /// Waits until there is a connection.
+    pub async fn connected(&self) {
+        let mut current = self.current.clone();
+        if current.wait_for(Option::is_some).await.is_err() {
+            // The link has ended with its token, and so has whoever waits.
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Makes a sandbox. Repeated over losses of the connection: the id makes it one.
     pub async fn create(&self, spec: SandboxSpec) -> Result<SandboxRecord, LinkError> {
         match self.repeat(Request::Create(Box::new(spec))).await?.0 {
