@@ -10,6 +10,7 @@ use crate::api::e2b;
 use crate::api::e2b::envd::{self, Envd};
 use crate::app::{App, Caller, LiveSandbox, REQUEST};
 use crate::http::{self as connections, Body, Breaker, Outcome, Service};
+use axum::response::IntoResponse;
 use cofferdam_core::{RequestId, SandboxId};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use page::{Audience, Refusal};
@@ -60,10 +61,11 @@ impl Gateway {
     }
 
     async fn to_control(&self, request: Request<Body>, breaker: Breaker) -> Outcome {
-        if let Some(sandbox) = self.envd.signed_for(&request) {
-            return self.to_sandbox(sandbox, envd::PORT, request, breaker).await;
+        match self.envd.signed_for(&request) {
+            Ok(None) => Ok(self.control.clone().oneshot(request).await?),
+            Ok(Some(sandbox)) => self.to_sandbox(sandbox, envd::PORT, request, breaker).await,
+            Err(refused) => Ok(envd::open_to_browsers(request.headers(), refused.into_response())),
         }
-        Ok(self.control.clone().oneshot(request).await?)
     }
 
     async fn to_sandbox(

@@ -5,10 +5,12 @@ use crate::api::e2b::routes::{self, Needs};
 use crate::app::{CreateSandbox, SandboxView};
 use crate::http::Cut;
 use crate::testing::World;
+use base64::Engine;
 use cofferdam_policy::Quota;
 use http::Method;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use sha2::Digest;
 
 struct Client {
     gateway: Gateway,
@@ -304,6 +306,28 @@ async fn files_that_cannot_be_are_refused() {
     let meta = octets.with("X-Metadata-A", "\u{e9}");
     assert_eq!(meta.send("POST", "/files?path=/meta", "x").await.status, 400);
     assert_eq!(client.send("GET", "/files?path=/meta", "").await.status, 404, "nothing was made");
+}
+
+#[tokio::test]
+async fn a_signed_url_finds_its_sandbox_by_itself() {
+    let world = World::new().await;
+    let view = world.create().await;
+    world.create().await;
+    let octets = Client::inside(&world, &view, envd::PORT).with("Content-Type", "application/octet-stream");
+    assert_eq!(octets.send("POST", "/files?path=/s", "signed").await.status, 200);
+    let (token, client) = (view.access_token.as_ref().unwrap().expose(), Client::new(&world));
+    let sign = |text: &str| {
+        let hash = sha2::Sha256::digest(format!("/s:read::{token}{text}"));
+        base64::engine::general_purpose::STANDARD_NO_PAD.encode(hash).replace('+', "%2B")
+    };
+    let answer = client.send("GET", &format!("/files?path=/s&signature=v1_{}", sign("")), "").await;
+    assert_eq!((answer.status, &answer.body[..]), (200, &b"signed"[..]));
+    let late = format!("/files?path=/s&signature=v1_{}&signature_expiration=1", sign(":1"));
+    let late = client.send("GET", &late, "").await;
+    assert_eq!(late.body, br#"{"code":401,"message":"signature is already expired"}"#);
+    let wrong = client.send("GET", "/files?path=/s&signature=v1_x", "").await;
+    assert_eq!((wrong.status, &wrong.json()["message"]), (401, &json!("invalid signature")));
+    assert_eq!(client.send("GET", "/files?path=/s", "").await.status, 401);
 }
 
 #[tokio::test]

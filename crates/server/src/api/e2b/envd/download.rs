@@ -47,6 +47,11 @@ pub(crate) async fn answer(session: Session, request: Request<Body>) -> Result<R
         }
         Part::Whole => {
             let kind = file.kind().await?;
+            let encoding = if encoding == Encoding::Gzip && file.is_dense().await? {
+                Encoding::Identity
+            } else {
+                encoding
+            };
             let response = common(&entry).header(header::CONTENT_TYPE, kind);
             match encoding {
                 Encoding::Identity => {
@@ -107,11 +112,22 @@ impl<'a> Opened<'a> {
         if let Some(known) = mime::by_extension(&self.reader.entry.name) {
             return Ok(known);
         }
-        match self.reader.next().await {
-            Ok(first) => self.first = first,
-            Err(error) => return Err(refuse(self.session, error.into(), self.path).await),
+        Ok(mime::sniff(self.peek().await?))
+    }
+
+    /// True when compressing would cost time and save nothing, told by the first bytes.
+    async fn is_dense(&mut self) -> Result<bool, Error> {
+        Ok(encoding::is_dense(self.peek().await?))
+    }
+
+    async fn peek(&mut self) -> Result<&[u8], Error> {
+        if self.first.is_none() {
+            match self.reader.next().await {
+                Ok(first) => self.first = first,
+                Err(error) => return Err(refuse(self.session, error.into(), self.path).await),
+            }
         }
-        Ok(mime::sniff(self.first.as_deref().unwrap_or_default()))
+        Ok(self.first.as_deref().unwrap_or_default())
     }
 
     fn body(self, length: u64) -> Body {

@@ -8,6 +8,9 @@ use std::io::{self, Write};
 /// Largest piece that is inflated at once, so that a small piece of input cannot become much memory.
 const INFLATE_STEP: usize = 4 * 1024;
 
+/// How much of a file tells whether it compresses.
+const SAMPLE_BYTES: usize = 8 * 1024;
+
 /// How content travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
@@ -60,6 +63,14 @@ pub(crate) fn of_upload(headers: &HeaderMap) -> Result<Encoding, String> {
         "gzip" | "x-gzip" => Ok(Encoding::Gzip),
         other => Err(format!("unsupported Content-Encoding: {other}")),
     }
+}
+
+/// True when content that begins like this does not get smaller by compression. Short content never counts.
+pub(crate) fn is_dense(first: &[u8]) -> bool {
+    let Some(sample) = first.first_chunk::<SAMPLE_BYTES>() else { return false };
+    let mut deflate = Deflate::new();
+    let made = deflate.push(sample).and_then(|begun| Ok(begun.len() + deflate.finish()?.len()));
+    made.is_ok_and(|bytes| bytes > SAMPLE_BYTES / 20 * 19)
 }
 
 /// Compresses a stream piece by piece.
@@ -150,6 +161,18 @@ mod tests {
         }
         out.extend(inflate.finish()?);
         Ok(out)
+    }
+
+    #[test]
+    fn what_does_not_compress_is_told_by_its_beginning() {
+        assert!(!is_dense(b"short"));
+        assert!(!is_dense(&[b'a'; 20_000]));
+        let mut state = 1u32;
+        let noise = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state.to_be_bytes()[0]
+        });
+        assert!(is_dense(&noise.take(20_000).collect::<Vec<_>>()));
     }
 
     #[test]

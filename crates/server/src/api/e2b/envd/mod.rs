@@ -37,8 +37,9 @@ use filesystem::FilesystemService;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use process::ProcessService;
 use session::Session;
-use signature::Operation;
+use signature::{Operation, Unauthorized};
 use std::sync::Arc;
+use std::time::Duration;
 use tower::ServiceExt;
 
 /// The port that clients expect the daemon on.
@@ -53,6 +54,8 @@ const TOKEN_HEADER: &str = "x-access-token";
 const TIMEOUT_HEADER: &str = "connect-timeout-ms";
 /// Largest message of a Connect call, in bytes: input for a process comes in one message.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long one message may take to arrive.
+const MESSAGE_TIME: Duration = Duration::from_secs(60);
 
 /// The surface. Cheap to clone.
 #[derive(Clone)]
@@ -87,11 +90,20 @@ impl Envd {
         Ok(cors::open(asked, response))
     }
 
-    /// The sandbox whose token signed this file request: for signed URLs that name no sandbox.
-    pub(crate) fn signed_for(&self, request: &Request<Body>) -> Option<LiveSandbox> {
+    /// The sandbox whose token signed this file request, for signed URLs that name no sandbox; an error when a file
+    /// request was signed with no token that there is.
+    pub(crate) fn signed_for(&self, request: &Request<Body>) -> Result<Option<LiveSandbox>, Error> {
         if request.uri().path() != "/files" {
-            return None;
+            return Ok(None);
         }
+        let unsigned = |refused: Unauthorized| Error::new(StatusCode::UNAUTHORIZED, refused.to_string());
+        if FileQuery::parse(request.uri().query()).signature.is_none() {
+            return Err(unsigned(Unauthorized::MissingSignature));
+        }
+        self.signer(request).map(Some).ok_or_else(|| unsigned(Unauthorized::InvalidSignature))
+    }
+
+    fn signer(&self, request: &Request<Body>) -> Option<LiveSandbox> {
         let query = FileQuery::parse(request.uri().query());
         let signature = query.signature.as_deref()?;
         let operation = operation(request.method())?;
@@ -201,7 +213,11 @@ async fn object_only(request: Request<Body>) -> Result<Request<Body>, (ConnectEr
         return Ok(request);
     }
     let (parts, body) = request.into_parts();
-    let error = match axum::body::to_bytes(body, MESSAGE_BYTES_MAX).await {
+    let read = tokio::time::timeout(MESSAGE_TIME, axum::body::to_bytes(body, MESSAGE_BYTES_MAX)).await;
+    let Ok(read) = read else {
+        return Err((ConnectError::deadline_exceeded("the message did not arrive in time"), parts.headers));
+    };
+    let error = match read {
         Ok(bytes) if bytes.trim_ascii_start().starts_with(b"{") => {
             return Ok(Request::from_parts(parts, Body::from(bytes)));
         }
