@@ -100,7 +100,8 @@ impl Link {
                 match spawner.first_report(&report) {
                     Ok(Some(Report::Started(pid))) => return Ok(Child { pid, report }),
                     Ok(Some(Report::Failed(_, error))) => return Err(refused(&error)),
-                    Ok(None) => {}
+                    // A copy that is done before it began cannot be.
+                    Ok(Some(Report::Done) | None) => {}
                     Err(error) => {
                         self.discard(&spawner);
                         return Err(unavailable(&error));

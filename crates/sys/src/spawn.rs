@@ -7,7 +7,7 @@
 use crate::wait::Pid;
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 /// Bytes of one report.
@@ -62,14 +62,21 @@ pub enum Report {
     Started(Pid),
     /// It will not become what it should, and exits.
     Failed(Step, io::Error),
+    /// A copy did its work. The end of the pipe without this means that it was killed.
+    Done,
 }
+
+const STARTED: u8 = 0;
+const DONE: u8 = 255;
 
 impl Report {
     /// Reads one report; `None` when these bytes are none.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let [step, number @ ..] = *bytes.first_chunk::<REPORT_BYTES>()?;
-        if step == 0 {
-            return Some(Self::Started(Pid::from_le_bytes(number)));
+        match step {
+            STARTED => return Some(Self::Started(Pid::from_le_bytes(number))),
+            DONE => return Some(Self::Done),
+            _ => {}
         }
         let error = io::Error::from_raw_os_error(i32::from_le_bytes(number));
         Some(Self::Failed(Step::parse(step)?, error))
@@ -96,7 +103,7 @@ fn send_report(report: RawFd, step: u8, number: [u8; 4]) {
 fn report_start(report: RawFd) {
     // SAFETY: a system call without arguments.
     let own = unsafe { libc::getpid() };
-    send_report(report, 0, own.to_le_bytes());
+    send_report(report, STARTED, own.to_le_bytes());
 }
 
 /// What a child becomes.
@@ -176,7 +183,8 @@ extern "C" fn enter(prepared: *mut c_void) -> c_int {
 }
 
 /// Runs `work` in a copy of this process that is a child of our parent; its result is the exit status. The copy reports
-/// its start to `report`. Of our descriptors above 2 it has only `keep`, so `work` must not use others that it captured.
+/// its start and its end to `report`. Of our descriptors above 2 it has only this and `keep`, so `work` must not use others
+/// that it captured.
 ///
 /// Refused with `Unsupported` unless this process has only one thread: a copy would hold locks of the others for ever.
 pub fn copy_sibling(
@@ -191,15 +199,23 @@ pub fn copy_sibling(
         return Ok(());
     }
     report_start(report.as_raw_fd());
-    if keep.as_raw_fd() != 3 && dup2(keep.as_raw_fd(), 3).is_err() {
+    let (Ok(kept), Ok(report)) = (lift(keep.as_fd(), 5), lift(report, 5)) else { exit(126) };
+    if dup2(kept.as_raw_fd(), 3).is_err() || dup2(report.as_raw_fd(), 4).is_err() {
         exit(126);
     }
+    std::mem::forget((keep, kept, report));
     // SAFETY: nothing that owns one of these descriptors is used or dropped in the copy, which ends by `exit`.
-    unsafe { libc::syscall(libc::SYS_close_range, 4, c_int::MAX, 0) };
+    unsafe { libc::syscall(libc::SYS_close_range, 5, c_int::MAX, 0) };
     // SAFETY: 3 is open, and whatever owned it before is not used or dropped in the copy.
     let kept = unsafe { OwnedFd::from_raw_fd(3) };
-    std::mem::forget(keep);
-    exit(c_int::from(work(kept)))
+    let status = work(kept);
+    send_report(4, DONE, [0; 4]);
+    exit(c_int::from(status))
+}
+
+/// A duplicate with a number of at least `above`.
+fn lift(fd: BorrowedFd<'_>, above: RawFd) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, above)?)
 }
 
 /// Starts `binary` (an open file) with `arguments`, the name first, an empty environment, our standard streams and
@@ -210,9 +226,8 @@ pub fn start_binary(
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<Pid> {
     let above = 3 + RawFd::try_from(descriptors.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let lift = |fd: &BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, above);
-    let binary = lift(&binary)?;
-    let lifted = descriptors.iter().map(lift).collect::<Result<Vec<OwnedFd>, _>>()?;
+    let binary = lift(binary, above)?;
+    let lifted = descriptors.iter().map(|fd| lift(*fd, above)).collect::<io::Result<Vec<OwnedFd>>>()?;
     let sources: Vec<RawFd> = lifted.iter().map(AsRawFd::as_raw_fd).collect();
     let arguments: Vec<_> = arguments.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect();
     let environment = [ptr::null::<c_char>()];
@@ -386,7 +401,6 @@ fn lower_own_priority() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     #[test]
     fn reports_are_read_and_rubbish_is_not() {

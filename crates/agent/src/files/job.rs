@@ -4,9 +4,12 @@
 use super::{Owner, across, compose, write};
 use crate::agent::Agent;
 use crate::connection::Connection;
+use crate::failure::failure;
+use crate::link::{Child, read_report};
 use crate::order::{Job, Kind, Order};
 use cofferdam_core::ErrorKind;
 use cofferdam_proto::guest::{Failure, Reply};
+use cofferdam_sys::spawn::Report;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
@@ -21,7 +24,7 @@ impl Job {
 pub(super) fn hand_over(agent: &Agent, connection: &Connection, job: Job) -> Result<(), Failure> {
     let order = Order::Job(job);
     let refused = match agent.link.carry_out(&order, &[connection.as_fd()]) {
-        Ok(_) => return Ok(()),
+        Ok(child) => return await_done(&child),
         Err(refused) => refused,
     };
     let may_be_done_here = matches!(refused.kind, ErrorKind::Unavailable | ErrorKind::ResourceExhausted);
@@ -31,6 +34,17 @@ pub(super) fn hand_over(agent: &Agent, connection: &Connection, job: Job) -> Res
             Ok(())
         }
         Order::Job(_) | Order::Program(_) => Err(refused),
+    }
+}
+
+/// The copy answers the caller, unless it is killed.
+fn await_done(child: &Child) -> Result<(), Failure> {
+    match read_report(&child.report) {
+        Ok(Some(Report::Done)) => Ok(()),
+        _ => {
+            let message = "the work on the file was killed, as it happens when the memory limit is reached";
+            Err(failure(ErrorKind::ResourceExhausted, message))
+        }
     }
 }
 

@@ -284,6 +284,16 @@ fn uploads_work_when_no_process_can_be_started() {
 }
 
 #[test]
+fn a_job_that_is_killed_is_told() {
+    let Some(sandbox) = Sandbox::start() else { return };
+    let request = Request::Write { path: at(sandbox.path("x")), metadata: Metadata::new(), mode: 0o644 };
+    let mut caller = sandbox.open(request);
+    assert_eq!(caller.reply(), Reply::Ok);
+    sandbox.sh("kill -9 -1; true").succeeded();
+    assert!(matches!(caller.reply(), Reply::Error(failure) if failure.kind == ErrorKind::ResourceExhausted));
+}
+
+#[test]
 fn disk_and_processes_are_counted() {
     let Some(sandbox) = Sandbox::start() else { return };
     let Reply::Stats(stats) = sandbox.ask(Request::Stats) else { panic!() };
