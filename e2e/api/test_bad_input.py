@@ -327,7 +327,7 @@ def test_a_call_that_cannot_be_is_refused_in_the_words_of_connect(box, method, m
 
 
 def test_rubbish_as_a_unary_message_is_refused(box):
-    for content in (b"", b"{", b"\xff", b"[]", b"x" * 5_000_000):
+    for content in (b"", b"{", b"\xff", b"[1]", b"x" * 5_000_000):
         headers = {"Content-Type": "application/json", "Connect-Protocol-Version": "1"}
         answer = box.http.post("/filesystem.Filesystem/Stat", content=content, headers=headers)
         assert 400 <= answer.status_code < 500, (content[:10], answer.status_code)
@@ -349,7 +349,7 @@ ROUTES = [
     ({"E2b-Sandbox-Id": NOWHERE, "E2b-Sandbox-Port": "x"}, 400, None),
     ({"E2b-Sandbox-Id": NOWHERE, "E2b-Sandbox-Port": "70000"}, 400, None),
     ({"Host": f"49983-{NOWHERE}.{place.DOMAIN}"}, 502, "was not found"),
-    ({"Host": f"x-{NOWHERE}.{place.DOMAIN}"}, 400, "Invalid sandbox port"),
+    ({"Host": f"99999-{NOWHERE}.{place.DOMAIN}"}, 400, "Invalid sandbox port"),
     ({"Host": f"49983-NO_ID.{place.DOMAIN}"}, 400, "Invalid sandbox ID"),
 ]
 
@@ -375,7 +375,7 @@ def test_the_inside_is_closed_without_its_token(box):
                 assert answer.status_code == 401, answer.text
                 assert answer.json()["code"] == 401
             assert http.get("/health").status_code in (200, 204)
-            assert http.post("/init", json={}).status_code == 404
+    assert box.http.post("/init", json={}).status_code == 404
 
 
 HTTP = [

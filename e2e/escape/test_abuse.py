@@ -64,7 +64,7 @@ ABUSES = {
     "disk_fill": "dd if=/dev/zero of=/home/user/big bs=1M; dd if=/dev/zero of=/var/tmp/big bs=1M; sleep 60",
     "inode_fill": "mkdir -p /home/user/many && cd /home/user/many && python3 -c \"\ni = 0\nwhile True:\n    open(str(i), 'w').close(); i += 1\"; sleep 60",
     "tmp_and_shm_fill": "dd if=/dev/zero of=/dev/shm/big bs=1M; dd if=/dev/zero of=/tmp/big bs=1M; dd if=/dev/zero of=/run/big bs=1M; sleep 60",
-    "a_million_open_files": "python3 -c \"\nimport os, time\nfor _ in range(100):\n    if os.fork() == 0:\n        held = []\n        try:\n            while True: held.append(os.open('/etc/hostname', os.O_RDONLY))\n        except OSError: time.sleep(100)\ntime.sleep(100)\"",
+    "a_million_open_files": "python3 -c \"\nimport os, time\nfor _ in range(62):\n    if os.fork() == 0:\n        held = []\n        try:\n            while True: held.append(os.open('/etc/hostname', os.O_RDONLY))\n        except OSError: time.sleep(100)\ntime.sleep(100)\"",
     "inotify_exhaustion": 'python3 -c "\nimport ctypes, os, time\nlibc = ctypes.CDLL(None)\nfor _ in range(200):\n    if os.fork() == 0:\n        while libc.inotify_init() >= 0: pass\n        time.sleep(100)\ntime.sleep(100)"',
     "pid_exhaustion": "for i in $(seq 5000); do sleep 300 & done; sleep 60",
     "zombie_flood": 'python3 -c "\nimport os, time\nwhile True:\n    try:\n        if os.fork() == 0: os._exit(0)\n    except OSError: time.sleep(0.01)"',
@@ -133,6 +133,6 @@ def test_a_process_limit_is_a_limit_and_typed(boxes):
     box = boxes()
     script = "import os, time\nn = 0\ntry:\n    while True:\n        if os.fork() == 0: time.sleep(60)\n        n += 1\nexcept OSError as e: print(n, e.errno, flush=True)"
     count, code = box.start(
-        "/usr/bin/python3", "-c", script + "\nos.system('kill -9 0')", timeout_ms=60_000
+        "/usr/bin/python3", "-c", script + "\nos.kill(0, 9)", timeout_ms=60_000
     ).text.split()
     assert int(code) == 11 and 500 < int(count) < 1100
