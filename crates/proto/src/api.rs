@@ -365,3 +365,76 @@ pub struct ListQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
+
+/// Query of `GET /v1/sandboxes/{id}/logs`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct LogsQuery {
+    /// Only rows after this cursor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// At most so many rows; 1000 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// Query of `PUT /v1/templates/{name}`, whose body is the content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct ImportQuery {
+    /// What the body is; a root file system if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<crate::node::ImportFormat>,
+}
+
+/// What a tenant may have at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantQuota {
+    /// Sandboxes that have not ended.
+    pub sandboxes_max: u64,
+    /// Sum of their CPU shares, in thousandths of a CPU.
+    pub cpu_millis_max: u64,
+    /// Sum of their memory limits, in MiB.
+    pub memory_mib_max: u64,
+}
+
+/// `POST /v1/tenants`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateTenant {
+    /// For people; unique.
+    pub name: String,
+    /// What it may have; the defaults of the server if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<TenantQuota>,
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its id.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// What it may have.
+    pub quota: TenantQuota,
+    /// RFC 3339.
+    pub created_at: String,
+}
+
+/// Answer of `POST /v1/tenants`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewTenant {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// Its first key.
+    pub key: NewKey,
+}
+
+/// `GET /v1/tenants`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantList {
+    /// Oldest first.
+    pub tenants: Vec<Tenant>,
+}

@@ -12,6 +12,10 @@ mod http;
 mod run;
 pub mod store;
 
+pub use cofferdam_policy::Quota;
+pub use run::{ServeError, ServerConfig, run};
+pub use store::InitialKey;
+
 #[cfg(test)]
 mod testing;
 pub use cofferdam_policy::Quota;

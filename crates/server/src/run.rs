@@ -1,10 +1,11 @@
 //! Owns the start of the api role: opens what it needs, in order, and serves until it is told to stop.
 
+use crate::api::native;
 use crate::app::{App, Parts, Settings};
 use crate::cluster::NodeLink;
 use crate::gateway;
 use crate::store::{InitialKey, Store, StoreError};
-use cofferdam_audit::Journal;
+use cofferdam_audit::{Entry, Event, Journal};
 use cofferdam_core::{Resources, Timestamp, limits};
 use cofferdam_policy::Quota;
 use std::io;
@@ -29,7 +30,7 @@ pub struct ServerConfig {
     pub resources: Resources,
     /// What the first tenant may use at one time.
     pub quota: Quota,
-    /// The first key, until the first start is complete.
+    /// The first key. It counts only while the store has no key at all, so giving it again does no harm.
     pub initial_key: Option<InitialKey>,
 }
 
@@ -48,6 +49,9 @@ pub enum ServeError {
     /// The record does not open.
     #[error("open the record")]
     Journal(#[source] cofferdam_audit::OpenError),
+    /// The making of the first key could not be recorded.
+    #[error("record the first key")]
+    Record(#[source] cofferdam_audit::AppendError),
     /// What has not ended could not be loaded.
     #[error("load the sandboxes: {0}")]
     Load(String),
@@ -69,14 +73,9 @@ pub async fn run(
 ) -> Result<(), ServeError> {
     listener.set_nonblocking(true).map_err(ServeError::Listener)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(ServeError::Listener)?;
-    let in_store = |source| ServeError::Store { path: config.store.clone(), source };
-    let store = Store::open(&config.store).map_err(in_store)?;
-    if let Some(key) = config.initial_key {
-        let entropy = [rand::random(), rand::random()];
-        store.bootstrap(key, config.quota, now(), entropy).await.map_err(in_store)?;
-    }
     let journal = Journal::open(&config.audit_dir, cofferdam_audit::Settings::default(), now())
         .map_err(ServeError::Journal)?;
+    let store = open_store(&config, &journal).await?;
     let (link, events) = NodeLink::start(config.node_socket, stop.clone());
     let settings = Settings {
         domain: config.domain,
@@ -87,7 +86,8 @@ pub async fn run(
     let parts = Parts { store, journal, link: link.clone(), events };
     let app =
         App::start(settings, parts, stop.clone()).await.map_err(|error| ServeError::Load(error.log()))?;
-    let serving = tokio::spawn(gateway::serve(app, axum::Router::new(), listener, stop.clone()));
+    let native = native::router(app.clone());
+    let serving = tokio::spawn(gateway::serve(app, native, listener, stop.clone()));
     tokio::select! {
         () = link.connected() => ready(),
         () = stop.cancelled() => {}
@@ -97,6 +97,22 @@ pub async fn run(
         tracing::warn!("requests that had not ended are cut off");
     }
     Ok(())
+}
+
+/// Opens the store; a new one gets the first tenant and key.
+async fn open_store(config: &ServerConfig, journal: &Journal) -> Result<Store, ServeError> {
+    let in_store = |source| ServeError::Store { path: config.store.clone(), source };
+    let store = Store::open(&config.store).map_err(in_store)?;
+    if let Some(key) = &config.initial_key {
+        let entropy = [rand::random(), rand::random()];
+        let made = store.bootstrap(key.clone(), config.quota, now(), entropy).await.map_err(in_store)?;
+        if let Some(key) = made {
+            let entry = Entry { by: "server".to_owned(), tenant: Some(key.tenant), ..Entry::default() };
+            let event = Event::KeyCreated { intent: 0, key: key.id.to_string() };
+            journal.append(now(), &entry, &event).map_err(ServeError::Record)?;
+        }
+    }
+    Ok(store)
 }
 
 /// The clock of the server.

@@ -104,6 +104,18 @@ impl World {
         self.record(sandbox).into_iter().map(|row| row.event).collect()
     }
 
+    /// Names of all events there are.
+    pub(crate) fn all_events(&self) -> Vec<String> {
+        let files = std::fs::read_dir(self.dir.path().join("audit")).unwrap();
+        let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        paths.sort();
+        let name = |path: &std::path::PathBuf| {
+            let row: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+            row["event"].as_str().unwrap().to_owned()
+        };
+        paths.iter().map(name).collect()
+    }
+
     /// From now on nothing can be recorded.
     pub(crate) fn break_record(&self) {
         let audit = self.dir.path().join("audit");

@@ -2,3 +2,4 @@
 
 pub(crate) mod e2b;
 pub mod error;
+pub(crate) mod native;

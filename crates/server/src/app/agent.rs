@@ -55,6 +55,11 @@ impl Agent {
         &self.sandbox
     }
 
+    /// Whether the caller may run commands, for surfaces that say so before they know which.
+    pub fn may_exec(&self) -> Result<(), AppError> {
+        self.permit(Action::Exec).map(|_| ())
+    }
+
     /// Starts a process.
     pub async fn exec(&self, exec: Exec) -> Result<Command, AppError> {
         let permit = self.permit(Action::Exec)?;
