@@ -289,6 +289,7 @@ mod tests {
             digest: Digest::from_sha256([1; 32]),
             resources: Resources::default(),
             env: BTreeMap::from([("A".into(), "b".into())]),
+            files: BTreeMap::from([("/f".into(), "c".into())]),
             hostname: "h".into(),
             expires_at: Timestamp::from_micros(1),
         }
