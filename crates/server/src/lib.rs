@@ -18,6 +18,3 @@ pub use store::InitialKey;
 
 #[cfg(test)]
 mod testing;
-pub use cofferdam_policy::Quota;
-pub use run::{ServeError, ServerConfig, run};
-pub use store::InitialKey;

@@ -28,7 +28,8 @@ struct Reply {
 impl Reply {
     #[track_caller]
     fn json<T: DeserializeOwned>(&self) -> T {
-        serde_json::from_slice(&self.bytes).expect(&String::from_utf8_lossy(&self.bytes))
+        let parsed = serde_json::from_slice(&self.bytes);
+        parsed.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.bytes)))
     }
 
     #[track_caller]
