@@ -224,6 +224,7 @@ fn breed() {
             Err(error) => {
                 report("fork", Err::<(), _>(error));
                 println!("after more than 8: {}", count > 8);
+                io::stdin().read_to_end(&mut Vec::new()).ok();
                 return;
             }
         }

@@ -42,6 +42,11 @@ pub const SANDBOX: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SYS_CHROOT)
     .union(CapabilitySet::KILL);
 
+/// What the launcher needs: to act as the uid of a slot and to be the mounter of overlays. Not SYS_RESOURCE, with which
+/// the kernel lets quotas of a disk pass.
+pub const LAUNCHER: CapabilitySet =
+    SANDBOX.union(CapabilitySet::SYS_ADMIN).union(CapabilitySet::SYS_PTRACE).union(CapabilitySet::MKNOD);
+
 /// A set of capabilities.
 pub type Capabilities = CapabilitySet;
 

@@ -82,6 +82,7 @@ impl Home {
             let mounted = system.mount(mount::NO_SPECIAL).step("mount proc or sysfs")?;
             mount::attach_at(mounted, Path::new(name)).step("attach proc or sysfs")?;
         }
+        credentials::limit_capabilities(credentials::LAUNCHER).step("give up capabilities")?;
         Ok(Self {
             masks: masks(),
             landlock: landlock::version(),

@@ -1,7 +1,7 @@
 //! Nothing is left, from whatever state a sandbox is ended in.
 
 use crate::Test;
-use crate::host::{Host, probe, start_waiting};
+use crate::host::{Host, probe, start, start_waiting};
 use cofferdam_node::isolation::{Driver, Slot};
 use cofferdam_sys::pidfd;
 use std::collections::BTreeSet;
@@ -110,7 +110,7 @@ fn frozen(host: &Host) {
 fn bomb(host: &Host) {
     let before = inventory();
     let live = host.make(1);
-    probe(&live, "user", &["breed"]);
+    let _bomb = start(&live, "breed", "fork: EAGAIN\nafter more than 8: true\n");
     let start = Instant::now();
     host.destroy(1);
     // Not a measurement: ten times what a client may wait, on a host that may be busy.

@@ -189,13 +189,21 @@ pub(crate) fn probe(live: &Live, user: &str, arguments: &[&str]) -> Ran {
 
 /// Starts a probe that waits, and returns when it does. It goes on when the connection is closed.
 pub(crate) fn start_waiting(live: &Live) -> UnixStream {
-    let mut socket = connect(live, exec("user", &["wait"], Stdio::Pipes));
-    loop {
+    start(live, "wait", "waiting\n")
+}
+
+/// Starts a probe and returns when it has said all of `text`.
+pub(crate) fn start(live: &Live, command: &str, text: &str) -> UnixStream {
+    let mut socket = connect(live, exec("user", &[command], Stdio::Pipes));
+    let mut output = Vec::new();
+    while output != text.as_bytes() {
         let (channel, payload) = next(&mut socket);
         if channel == Channel::Stdout {
-            assert_eq!(payload, b"waiting\n");
-            return socket;
+            output.extend(payload);
+            assert!(text.as_bytes().starts_with(&output), "{}", String::from_utf8_lossy(&output));
+        } else {
+            assert!(matches!(guest::decode::<Reply>("reply", &payload).unwrap(), Reply::Started { .. }));
         }
-        assert!(matches!(guest::decode::<Reply>("reply", &payload).unwrap(), Reply::Started { .. }));
     }
+    socket
 }
