@@ -50,9 +50,9 @@ pub const LAUNCHER: CapabilitySet =
 /// A set of capabilities.
 pub type Capabilities = CapabilitySet;
 
-/// Takes every capability outside `keep` from the bounding set and from this thread. What is executed from now on gets
-/// none of them, set-user-id root or not.
-pub fn limit_capabilities(keep: Capabilities) -> io::Result<()> {
+/// Takes every capability outside `keep` from the bounding set of this thread: what is executed from now on gets none of
+/// them, set-user-id root or not. The thread itself keeps what it has.
+pub fn bound_capabilities(keep: Capabilities) -> io::Result<()> {
     for number in 0..64u32 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
         if keep.contains(capability) {
@@ -65,7 +65,11 @@ pub fn limit_capabilities(keep: Capabilities) -> io::Result<()> {
             Err(errno) => return Err(failed("prctl(PR_CAPBSET_DROP)")(errno)),
         }
     }
-    rustix::thread::clear_ambient_capability_set().map_err(failed("prctl(PR_CAP_AMBIENT)"))?;
+    rustix::thread::clear_ambient_capability_set().map_err(failed("prctl(PR_CAP_AMBIENT)"))
+}
+
+/// Gives up every capability outside `keep`.
+pub fn keep_capabilities(keep: Capabilities) -> io::Result<()> {
     let sets = rustix::thread::CapabilitySets {
         effective: keep,
         permitted: keep,

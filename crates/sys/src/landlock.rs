@@ -44,7 +44,8 @@ fn create(attr: &RulesetAttr, size: usize) -> io::Result<OwnedFd> {
 
 /// Forbids this thread and all it starts, for good: to change mounts, to make device files, to trace what is outside and
 /// (with `scope_signals`) to send signals there. Files below `root` can still be moved between directories, which any
-/// restriction of the file system would forbid otherwise. Needs CAP_SYS_ADMIN in its user namespace or no_new_privs.
+/// restriction of the file system would forbid otherwise; `root` is the mount they are in, since the kernel does not look
+/// for rules below a mount that covers its parent's root. Needs CAP_SYS_ADMIN in its user namespace or no_new_privs.
 pub fn restrict(version: u32, root: impl AsFd, scope_signals: bool) -> io::Result<()> {
     let devices = MAKE_CHARACTER_DEVICE | MAKE_BLOCK_DEVICE;
     let refer = if version >= 2 { REFER } else { 0 };

@@ -38,7 +38,7 @@ impl Entry<'_> {
     pub(super) fn run(self) -> Result<Infallible, Told> {
         let Self { launcher, mut control, listener, work_groups, tree, spawner } = self;
         let entered = enter(&control, &tree, &spawner.signal)
-            .and_then(|root| restrict(launcher, &root, false))
+            .and_then(|root| restrict_first(launcher, &root))
             .and_then(|()| {
                 CString::new(work_groups.len().to_string()).map_err(io::Error::from).step("count groups")
             });
@@ -78,47 +78,80 @@ fn enter(control: &OwnedFd, tree: &Tree, signal: &OwnedFd) -> Result<OwnedFd, Fa
     Ok(root)
 }
 
-/// What is left can only be lost from here on.
-fn restrict(launcher: &Launcher, root: &OwnedFd, scope_signals: bool) -> Result<(), Failure> {
+/// What does not depend on the template nor keeps a process from mounting. Done before the second process exists, which
+/// inherits it.
+pub(super) fn settle() -> Result<(), Failure> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null").step("open /dev/null")?;
     exec::use_as_standard_streams(&null).step("replace the standard streams")?;
-    exec::usual_umask();
     exec::default_signals().step("reset signals")?;
     exec::set_limits().step("set limits")?;
-    if let Some(version) = launcher.home.landlock {
-        landlock::restrict(version, root, scope_signals).step("restrict by Landlock")?;
-    }
-    // These two need CAP_SYS_ADMIN, which the last one gives up.
-    launcher.filter.load().step("load the system call filter")?;
-    credentials::limit_capabilities(credentials::SANDBOX).step("give up capabilities")
+    credentials::bound_capabilities(credentials::SANDBOX).step("bound capabilities")
 }
 
-/// The second process: joins `work`, waits for the root file system and becomes the spawner.
+/// Whom a process and its descendants may send signals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Signals {
+    /// The agent ends what it started.
+    Everywhere,
+    /// User processes, which all descend from the spawner, reach each other only.
+    Inside,
+}
+
+/// Forbids what Landlock can: mounting is over from here on. Needs CAP_SYS_ADMIN, as does the filter.
+fn restrict(launcher: &Launcher, root: &OwnedFd, signals: Signals) -> Result<(), Failure> {
+    match launcher.home.landlock {
+        Some(version) => {
+            landlock::restrict(version, root, signals == Signals::Inside).step("restrict by Landlock")
+        }
+        None => Ok(()),
+    }
+}
+
+/// What is given up here is never gained back.
+fn restrict_first(launcher: &Launcher, root: &OwnedFd) -> Result<(), Failure> {
+    exec::usual_umask();
+    restrict(launcher, root, Signals::Everywhere)?;
+    launcher.filter.load().step("load the system call filter")?;
+    credentials::keep_capabilities(credentials::SANDBOX).step("give up capabilities")
+}
+
+/// What the second process has.
+pub(super) struct Apprentice {
+    pub(super) control: OwnedFd,
+    /// The spawner's end of the socket between agent and spawner.
+    pub(super) socket: OwnedFd,
+    /// Where the root file system arrives.
+    pub(super) signal: OwnedFd,
+}
+
+/// The second process: joins `work`, gives up what it can, waits for the root file system and becomes the spawner.
 pub(super) fn become_spawner(
     launcher: &Launcher,
-    mut control: OwnedFd,
-    socket: OwnedFd,
-    signal: &OwnedFd,
     work_groups: &[OwnedFd],
+    apprentice: Apprentice,
 ) -> Result<Infallible, Told> {
-    if let Err(failure) = enter_as_spawner(launcher, signal, work_groups) {
+    let Apprentice { mut control, socket, signal } = apprentice;
+    if let Err(failure) = enter_as_spawner(launcher, work_groups, &signal) {
         return Err(Told { control, failure });
     }
     let source = exec::execute(&launcher.agent, &[PROGRAM, c"--spawner"], vec![socket], &mut control);
     Err(Told { control, failure: Failure { step: "execute the spawner", source } })
 }
 
-fn enter_as_spawner(launcher: &Launcher, signal: &OwnedFd, work_groups: &[OwnedFd]) -> Result<(), Failure> {
+fn enter_as_spawner(launcher: &Launcher, work_groups: &[OwnedFd], signal: &OwnedFd) -> Result<(), Failure> {
     for group in work_groups {
         let mut file = File::from(group.try_clone().step("copy a cgroup file")?);
         file.write_all(b"0\n").step("join the cgroup `work`")?;
     }
     clone::unshare_cgroup_namespace().step("unshare the cgroup namespace")?;
     exec::new_session().step("start a session")?;
+    exec::usual_umask();
+    // Unlike the first process this one mounts nothing, so the filter need not wait for the root.
+    launcher.filter.load().step("load the system call filter")?;
     let message = wait(signal)?;
     let root = message.descriptors.into_iter().next();
     let root = root.ok_or(io::ErrorKind::InvalidData.into()).step("take the root file system")?;
     mount::change_root(&root).step("change root")?;
-    // User processes descend from this one and reach no process outside with a signal; the agent must reach them.
-    restrict(launcher, &root, true)
+    restrict(launcher, &root, Signals::Inside)?;
+    credentials::keep_capabilities(credentials::SANDBOX).step("give up capabilities")
 }

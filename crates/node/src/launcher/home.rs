@@ -8,6 +8,7 @@ use cofferdam_sys::{clone, credentials, directory, exec, landlock};
 use std::ffi::CString;
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// What is done to a path below `/proc` or `/sys` that exists on this host.
@@ -82,7 +83,8 @@ impl Home {
             let mounted = system.mount(mount::NO_SPECIAL).step("mount proc or sysfs")?;
             mount::attach_at(mounted, Path::new(name)).step("attach proc or sysfs")?;
         }
-        credentials::limit_capabilities(credentials::LAUNCHER).step("give up capabilities")?;
+        credentials::bound_capabilities(credentials::LAUNCHER).step("bound capabilities")?;
+        credentials::keep_capabilities(credentials::LAUNCHER).step("give up capabilities")?;
         Ok(Self {
             masks: masks(),
             landlock: landlock::version(),
@@ -105,8 +107,10 @@ fn new_root() -> std::io::Result<OwnedFd> {
 
 fn masks() -> Vec<(CString, Mask)> {
     let hidden = HIDDEN.iter().filter_map(|path| {
-        let kind = fs::metadata(Path::new("/").join(path)).ok()?;
-        Some((*path, if kind.is_dir() { Mask::Directory } else { Mask::File }))
+        let found = fs::metadata(Path::new("/").join(path)).ok()?;
+        // What is for root of the host alone is for nobody inside.
+        let is_open = found.permissions().mode() & 0o007 != 0;
+        is_open.then_some((*path, if found.is_dir() { Mask::Directory } else { Mask::File }))
     });
     let read_only = READ_ONLY.iter().filter(|path| Path::new("/").join(path).exists());
     let all = hidden.chain(read_only.map(|path| (*path, Mask::ReadOnly)));

@@ -2,7 +2,7 @@
 //! before there is a template. Both are copies of the launcher and end in the exec of the agent or in an exit.
 
 use super::Launcher;
-use super::enter::{Entry, Spawner, become_spawner};
+use super::enter::{Apprentice, Entry, Spawner, become_spawner, settle};
 use super::failure::{Failure, Step};
 use super::protocol::{MESSAGE_BYTES_MAX, ShellReport};
 use super::tree::Tree;
@@ -94,8 +94,7 @@ fn prepare(
 ) -> Result<(Tree, Spawner), Failure> {
     exec::new_session().step("start a session")?;
     clone::unshare_cgroup_namespace().step("unshare the cgroup namespace")?;
-    let spawner = start_spawner(launcher, control, work_groups)?;
-    let tree = Tree::build(launcher, devices)?;
+    let tree = Tree::build(devices)?;
     clone::loopback_up().step("bring up the loopback interface")?;
     clone::set_hostname(HOSTNAME).step("set the host name")?;
     for (path, value) in SETTINGS {
@@ -106,6 +105,8 @@ fn prepare(
         }
     }
     tree.mask(&launcher.home.masks)?;
+    settle()?;
+    let spawner = start_spawner(launcher, control, work_groups)?;
     seqpacket::send(control, &ShellReport::Parked.encode(), &[]).step("report")?;
     Ok((tree, spawner))
 }
@@ -118,10 +119,11 @@ fn start_spawner(
 ) -> Result<Spawner, Failure> {
     let (ours, theirs) = seqpacket::stream_pair().step("make the spawner's socket")?;
     let (signal, awaited) = seqpacket::pair().step("make the spawner's signal")?;
+    let told = control.try_clone().step("copy the control socket")?;
     match clone::clone(&launcher.proof, Namespaces::NONE).step("make the second process")? {
         Cloned::Parent { .. } => Ok(Spawner { socket: ours, signal }),
         Cloned::Child => {
-            let keep: Vec<_> = [control, &theirs, &awaited, &launcher.agent]
+            let keep: Vec<_> = [&told, &theirs, &awaited, &launcher.agent]
                 .into_iter()
                 .chain(work_groups)
                 .map(AsRawFd::as_raw_fd)
@@ -129,14 +131,10 @@ fn start_spawner(
             if exec::close_all_but(&keep).is_err() {
                 exec::exit_now(1);
             }
-            let ended = control
-                .try_clone()
-                .step("copy the control socket")
-                .map(|control| become_spawner(launcher, control, theirs, &awaited, work_groups));
-            match ended {
-                Ok(Ok(never)) => match never {},
-                Ok(Err(told)) => tell(&told.control, &told.failure),
-                Err(failure) => tell(control, &failure),
+            let apprentice = Apprentice { control: told, socket: theirs, signal: awaited };
+            match become_spawner(launcher, work_groups, apprentice) {
+                Ok(never) => match never {},
+                Err(told) => tell(&told.control, &told.failure),
             }
             exec::exit_now(1)
         }

@@ -1,7 +1,6 @@
 //! Owns the mounts of a sandbox that do not depend on its template. They are made while the shell waits, below a small
 //! root of its own, and moved onto the template's directories when it comes.
 
-use super::Launcher;
 use super::failure::{Failure, Step};
 use super::home::Mask;
 use cofferdam_sys::directory;
@@ -25,7 +24,7 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Builds the mounts and makes the small root the root of this process; nothing else stays in its mount namespace.
-    pub(super) fn build(_launcher: &Launcher, devices: OwnedFd) -> Result<Self, Failure> {
+    pub(super) fn build(devices: OwnedFd) -> Result<Self, Failure> {
         let root = small_root().step("make the small root")?;
         let old = directory::locate_at(Path::new("/")).step("open the launcher's root")?;
         mount::attach(&root, &old, c"").step("attach the small root")?;
