@@ -28,6 +28,11 @@ pub enum Event {
         /// Bytes cut off.
         dropped_bytes: u64,
     },
+    /// The server stopped before it was known what came of a wish.
+    OutcomeUnknown {
+        /// Number of the request.
+        intent: u64,
+    },
     /// Somebody known was refused.
     Denied {
         /// What was wanted.

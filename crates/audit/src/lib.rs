@@ -11,11 +11,13 @@ mod files;
 mod journal;
 mod line;
 mod read;
+mod unfinished;
 mod verify;
 
 pub use event::{Entry, Event, FileChange, bounded_argv};
 pub use journal::{AppendError, Journal, OpenError, Settings};
 pub use read::{Query, ReadError, Row, read};
+pub use unfinished::{Unfinished, unfinished};
 pub use verify::{Broken, Fault, Verified, verify};
 
 #[cfg(test)]

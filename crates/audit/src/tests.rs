@@ -1,6 +1,8 @@
 //! The record as a whole: what was appended is read, continued after crashes, and every change to it is found.
 
-use crate::{AppendError, Entry, Event, Fault, Journal, Query, Settings, bounded_argv, read, verify};
+use crate::{
+    AppendError, Entry, Event, Fault, Journal, Query, Settings, bounded_argv, read, unfinished, verify,
+};
 use cofferdam_core::{SandboxId, TenantId, Timestamp};
 use proptest::prelude::*;
 use std::io::Write;
@@ -126,6 +128,26 @@ fn a_directory_that_takes_no_new_segment_refuses_the_event_and_keeps_the_chain()
     std::fs::remove_file(blocker).unwrap();
     assert_eq!(append(&journal, "i1", 82), 2);
     assert_eq!(verify(dir.path()).unwrap().records, 2);
+}
+
+#[test]
+fn wishes_without_an_outcome_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path(), 400);
+    let at = Timestamp::from_micros(NOW);
+    let wish = || Event::KeyRevokeRequested { key: "k".into() };
+    let first = journal.append(at, &entry("i1"), &wish()).unwrap();
+    let second = journal.append(at, &entry("i2"), &wish()).unwrap();
+    append(&journal, "i1", 80);
+    journal.append(at, &entry("i1"), &Event::SandboxKillRequested {}).unwrap();
+    journal.append(at, &entry("i1"), &Event::KeyRevoked { intent: first, key: "k".into() }).unwrap();
+    let found = |after, until| {
+        let found = unfinished(dir.path(), after, until).unwrap();
+        found.into_iter().map(|open| (open.intent, open.sandbox.unwrap().to_string())).collect::<Vec<_>>()
+    };
+    assert_eq!(found(0, 100), [(second, "i2".to_owned())]);
+    assert_eq!(found(0, 4), [(first, "i1".to_owned()), (second, "i2".to_owned())]);
+    assert_eq!(found(second, 100), []);
 }
 
 #[test]

@@ -267,7 +267,7 @@ impl Agent {
         let id = &self.sandbox.id;
         let whole = async {
             match self.app.0.link.dial(id.clone()).await {
-                Ok(stream) => Ok(work(stream).await?),
+                Ok(stream) => work(stream).await.map_err(|error| self.translate(error)),
                 Err(LinkError::Failed(failure)) if failure.kind == ErrorKind::NotFound => {
                     Err(AppError::SandboxEnded(id.clone()))
                 }
@@ -279,6 +279,11 @@ impl Agent {
             result = whole => result,
             () = self.sandbox.ended().cancelled() => Err(AppError::SandboxEnded(id.clone())),
         }
+    }
+
+    /// An error of the agent, with the limit that it is about.
+    fn translate(&self, error: GuestError) -> AppError {
+        AppError::from(error).within(&self.sandbox.resources)
     }
 
     /// Waits until the sandbox can be used, if it is on its way there.
@@ -314,7 +319,7 @@ impl Upload {
         let writer = self.writer.as_mut().ok_or(GuestError::Closed)?;
         let written = tokio::select! {
             biased;
-            written = writer.write(bytes) => written.map_err(AppError::from),
+            written = writer.write(bytes) => written.map_err(|error| self.agent.translate(error)),
             () = sandbox.ended().cancelled() => Err(AppError::SandboxEnded(sandbox.id.clone())),
         };
         if let Err(error) = &written {
@@ -328,7 +333,7 @@ impl Upload {
     pub async fn finish(mut self) -> Result<Entry, AppError> {
         let writer = self.writer.take().ok_or(GuestError::Closed)?;
         let bytes = Some(writer.sent());
-        let finished = writer.finish().await.map_err(AppError::from);
+        let finished = writer.finish().await.map_err(|error| self.agent.translate(error));
         self.agent.outcome(&match &finished {
             Ok(entry) => Event::FileChanged { intent: self.intent, path: entry.path.clone(), bytes },
             Err(error) => file_failed(self.intent, error),

@@ -4,7 +4,7 @@
 use super::{App, AppError, LiveSandbox};
 use crate::cluster::NodeEvent;
 use crate::store::SandboxRow;
-use cofferdam_audit::Entry;
+use cofferdam_audit::{Entry, Event};
 use cofferdam_core::{SandboxId, State};
 use cofferdam_proto::node::{EndReason, SandboxRecord};
 use std::collections::HashMap;
@@ -106,6 +106,7 @@ impl App {
             && let Some(live) = self.0.registry.get(&row.id)
         {
             live.started();
+            self.outcome(&by_node(row), &Event::SandboxCreated { intent: row.journal_after + 1 });
         }
         let moved = self.0.registry.get(&row.id).map_or(row.expires_at, |live| live.expires_at());
         if record.expires_at != moved {

@@ -2,7 +2,7 @@
 //!
 //! The type has no `Display` on purpose: `public` is for the caller, `log` for the operator, and nobody mixes them up.
 
-use cofferdam_core::{ErrorKind, LimitHit, SandboxId};
+use cofferdam_core::{ErrorKind, LimitHit, LimitKind, Resources, SandboxId};
 use cofferdam_proto::guest::{Failure, Reason};
 use std::error::Error as StdError;
 
@@ -58,6 +58,8 @@ pub enum AppError {
     IdempotencyInFlight,
     /// The agent refused, with a reason the caller may know.
     Agent(Failure),
+    /// A limit of the sandbox stands in the way.
+    Limit(Failure, LimitHit),
     /// The connection to the agent broke or said nonsense.
     AgentLost(crate::guest::GuestError),
     /// The sandbox ended while the operation ran.
@@ -97,7 +99,7 @@ impl AppError {
             }
             Self::TemplateTaken(_) | Self::TenantTaken(_) => ErrorKind::AlreadyExists,
             Self::Quota(_) => ErrorKind::ResourceExhausted,
-            Self::Agent(failure) | Self::Node(failure) => failure.kind,
+            Self::Agent(failure) | Self::Limit(failure, _) | Self::Node(failure) => failure.kind,
             Self::AgentLost(_) | Self::SandboxEnded(_) | Self::NodeUnavailable(_) | Self::NoCapacity(_) => {
                 ErrorKind::Unavailable
             }
@@ -131,6 +133,7 @@ impl AppError {
             Self::Agent(failure) | Self::Node(failure) if failure.kind != ErrorKind::Internal => {
                 failure.message.clone()
             }
+            Self::Limit(failure, hit) => format!("{}: {hit}", failure.message),
             Self::AgentLost(_) => "the connection to the sandbox was lost".to_owned(),
             Self::SandboxEnded(id) => format!("sandbox {id} ended"),
             Self::Pipe(_) => "the content did not come through whole".to_owned(),
@@ -145,14 +148,29 @@ impl AppError {
     /// Finer than the kind, when the agent said so.
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Agent(failure) => failure.reason,
+            Self::Agent(failure) | Self::Limit(failure, _) => failure.reason,
             _ => Reason::None,
         }
     }
 
     /// The limit that stands in the way, when one does.
     pub fn limit(&self) -> Option<LimitHit> {
-        None
+        match self {
+            Self::Limit(_, hit) => Some(*hit),
+            _ => None,
+        }
+    }
+
+    /// A refusal of an agent for want of something limited says which limit, once it is known whose it is.
+    pub(super) fn within(self, resources: &Resources) -> Self {
+        let Self::Agent(failure) = self else { return self };
+        let (limit, configured) = match failure.reason {
+            Reason::NoSpace => (LimitKind::Disk, u64::from(resources.disk_mib) * 1024 * 1024),
+            Reason::NoProcesses => (LimitKind::Processes, u64::from(resources.processes)),
+            _ => return Self::Agent(failure),
+        };
+        // Whoever is refused has used all of it.
+        Self::Limit(failure, LimitHit { limit, configured, observed: configured })
     }
 
     /// Everything that is known, for the log.
@@ -160,7 +178,7 @@ impl AppError {
         let cause: Option<&dyn StdError> = match self {
             Self::Denied(e) => Some(e),
             Self::Quota(e) => Some(e),
-            Self::Agent(e) | Self::Node(e) | Self::NoCapacity(e) => Some(e),
+            Self::Agent(e) | Self::Limit(e, _) | Self::Node(e) | Self::NoCapacity(e) => Some(e),
             Self::AgentLost(e) => Some(e),
             Self::NodeUnavailable(e) => Some(e),
             Self::Pipe(e) => Some(e),

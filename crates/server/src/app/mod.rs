@@ -95,6 +95,7 @@ impl App {
             being_made: Mutex::new(HashSet::new()),
         }));
         app.load().await?;
+        tokio::spawn(app.clone().sweep(app.0.journal.last_seq()));
         tokio::spawn(converge::follow(app.clone(), parts.events, stop.clone()));
         tokio::spawn(upkeep::run(app.clone(), stop));
         Ok(app)

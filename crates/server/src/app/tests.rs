@@ -3,7 +3,7 @@
 use super::*;
 use crate::guest::Output;
 use crate::testing::{World, eventually};
-use cofferdam_core::{ErrorKind, State};
+use cofferdam_core::{ErrorKind, LimitKind, State};
 use cofferdam_policy::{Quota, Scope, Scopes};
 use cofferdam_proto::guest::{Exec, Path, Reason, Selector, SignalScope, Stdio, User};
 use cofferdam_proto::node::{EndReason, ImportFormat};
@@ -299,6 +299,22 @@ async fn a_new_process_takes_over_what_the_old_one_left() {
 }
 
 #[tokio::test]
+async fn wishes_of_a_process_that_was_killed_get_an_outcome() {
+    let world = World::new().await;
+    let view = world.create().await;
+    // A request whose answer never comes, as the record of a killed process ends.
+    let entry = world.app.entry(&world.actor, Some(&view.id));
+    let wish = cofferdam_audit::Event::FileReadRequested { path: "/x".to_owned(), user: None };
+    let intent = world.app.0.journal.append(world.app.now(), &entry, &wish).unwrap();
+    let world = world.restart().await;
+    eventually(async || {
+        let last = world.record(&view.id).pop().unwrap();
+        last.event == "outcome_unknown" && last.fields["intent"] == intent
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_command_is_recorded_from_wish_to_end_without_the_values_of_its_environment() {
     let world = World::new().await;
     let view = world.create().await;
@@ -429,6 +445,8 @@ async fn a_write_that_the_sandbox_breaks_off_says_why() {
         }
     };
     assert_eq!((error.kind(), error.reason()), (ErrorKind::ResourceExhausted, Reason::NoSpace));
+    let hit = error.limit().unwrap();
+    assert_eq!((hit.limit, hit.configured), (LimitKind::Disk, 1024 * 1024 * 1024));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Owns what is done aside from requests: making the record and the store survive a power cut, and forgetting old rows.
 
 use super::App;
+use cofferdam_audit::{Entry, Event, Unfinished, unfinished};
 use cofferdam_core::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,9 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 const ROUNDS_TO_FORGET: u64 = 3600;
 /// How long ended sandboxes are remembered, in microseconds.
 const REMEMBER_US: i64 = 7 * 24 * 3600 * 1_000_000;
+
+/// Records in which wishes without an outcome are looked for.
+const SWEEP_RECORDS_MAX: u64 = 100_000;
 
 /// Works until `stop` fires, and then once more.
 pub(super) async fn run(app: App, stop: CancellationToken) {
@@ -37,6 +41,28 @@ pub(super) async fn run(app: App, stop: CancellationToken) {
 }
 
 impl App {
+    /// Says of every wish that an earlier process left without an outcome that it is not known. `until` is the newest
+    /// record of that process.
+    pub(super) async fn sweep(self, until: u64) {
+        let journal = Arc::clone(&self.0.journal);
+        let after = until.saturating_sub(SWEEP_RECORDS_MAX);
+        let found = tokio::task::spawn_blocking(move || unfinished(journal.dir(), after, until));
+        match found.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic())) {
+            Ok(found) => {
+                for Unfinished { intent, tenant, sandbox } in found {
+                    let entry = Entry { by: "server".to_owned(), tenant, sandbox, request: None };
+                    self.outcome(&entry, &Event::OutcomeUnknown { intent });
+                }
+            }
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "look for wishes without an outcome"
+                );
+            }
+        }
+    }
+
     async fn make_durable(&self) {
         let journal = Arc::clone(&self.0.journal);
         match tokio::task::spawn_blocking(move || journal.sync()).await {

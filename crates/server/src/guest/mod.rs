@@ -49,3 +49,6 @@ pub enum GuestError {
     #[error("agent did not answer in time")]
     Timeout,
 }
+
+#[cfg(test)]
+mod tests;
