@@ -1,6 +1,6 @@
 //! Owns keys and tenants: making, seeing and revoking them.
 
-use super::{Actor, App, AppError, KeyView};
+use super::{Actor, App, AppError, KeyView, TenantView};
 use crate::store::{KeyRow, TenantRow, hash_key};
 use cofferdam_audit::Event;
 use cofferdam_core::secret::ApiKey;
@@ -60,7 +60,7 @@ impl App {
         actor: &Actor,
         name: &str,
         quota: Quota,
-    ) -> Result<(TenantRow, KeyView, ApiKey), AppError> {
+    ) -> Result<(TenantView, KeyView, ApiKey), AppError> {
         let permit = self.permit(actor, Action::ManageTenants)?;
         check_name(name)?;
         let entry = self.entry(actor, None);
@@ -72,13 +72,13 @@ impl App {
             return Err(AppError::TenantTaken(name.to_owned()));
         }
         self.outcome(&entry, &Event::TenantCreated { intent, id: tenant.id.to_string() });
-        Ok((tenant, row.into(), key))
+        Ok((tenant.into(), row.into(), key))
     }
 
     /// Every tenant, oldest first.
-    pub async fn tenants(&self, actor: &Actor) -> Result<Vec<TenantRow>, AppError> {
+    pub async fn tenants(&self, actor: &Actor) -> Result<Vec<TenantView>, AppError> {
         let _permit = self.permit(actor, Action::ManageTenants)?;
-        Ok(self.0.store.tenants().await?)
+        Ok(self.0.store.tenants().await?.into_iter().map(TenantView::from).collect())
     }
 
     /// Changes what a tenant may have. What it has already stays.

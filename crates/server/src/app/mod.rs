@@ -26,7 +26,7 @@ pub use command::Command;
 pub use error::AppError;
 pub use live::{LiveFacts, LiveSandbox, Registry};
 pub use model::*;
-pub use templates::TemplateView;
+pub use templates::{Progress, TemplateView};
 
 use crate::cluster::{NodeEvent, NodeLink};
 use crate::store::Store;

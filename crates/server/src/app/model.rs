@@ -1,9 +1,9 @@
 //! Owns what use cases take and give: requests and views without any surface's words.
 
-use crate::store::{KeyRow, SandboxRow};
+use crate::store::{KeyRow, SandboxRow, TenantRow};
 use cofferdam_core::secret::Secret;
 use cofferdam_core::{KeyId, Resources, SandboxId, State, TemplateId, TenantId, Timestamp};
-use cofferdam_policy::Scopes;
+use cofferdam_policy::{Quota, Scopes};
 use cofferdam_proto::api::ResourceOverrides;
 use std::collections::BTreeMap;
 
@@ -229,6 +229,25 @@ impl From<KeyRow> for KeyView {
             scopes: row.scopes,
             created_at: row.created_at,
         }
+    }
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantView {
+    /// Its id.
+    pub id: TenantId,
+    /// For people; unique.
+    pub name: String,
+    /// What it may have.
+    pub quota: Quota,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+impl From<TenantRow> for TenantView {
+    fn from(row: TenantRow) -> Self {
+        Self { id: row.id, name: row.name, quota: row.quota, created_at: row.created_at }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Owns templates: which ones a tenant can use, under which names, and how they come and go.
 
 use super::{Actor, App, AppError};
-use crate::cluster::Progress;
+pub use crate::cluster::Progress;
 use crate::store::TemplateRow;
 use bytes::Bytes;
 use cofferdam_audit::Event;

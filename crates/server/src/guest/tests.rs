@@ -13,7 +13,7 @@ fn agent(bytes: Vec<u8>, piece: usize) -> UnixStream {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     tokio::spawn(async move {
         let mut request = [0; 4096];
-        theirs.read(&mut request).await?;
+        let _read = theirs.read(&mut request).await?;
         for part in bytes.chunks(piece) {
             theirs.write_all(part).await?;
             tokio::task::yield_now().await;

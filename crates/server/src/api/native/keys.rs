@@ -2,8 +2,7 @@
 
 use super::answer::{Answer, Problem};
 use super::ask::{Body, Named, Who};
-use crate::app::{App, KeyView};
-use crate::store::TenantRow;
+use crate::app::{App, KeyView, TenantView};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -84,7 +83,7 @@ fn shape(view: KeyView) -> Key {
     }
 }
 
-fn shape_tenant(row: TenantRow) -> Tenant {
+fn shape_tenant(row: TenantView) -> Tenant {
     Tenant {
         id: row.id.to_string(),
         name: row.name,

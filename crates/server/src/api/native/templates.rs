@@ -2,8 +2,7 @@
 
 use super::answer::{Answer, Problem};
 use super::ask::{Named, Query, Who};
-use crate::app::{Actor, App, AppError, REQUEST};
-use crate::cluster::Progress;
+use crate::app::{Actor, App, AppError, Progress, REQUEST};
 use axum::Json;
 use axum::body::Body as Content;
 use axum::extract::{Request, State};
