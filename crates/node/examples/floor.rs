@@ -80,8 +80,16 @@ fn ping(live: &Live) -> anyhow::Result<()> {
 }
 
 async fn measure(driver: &ContainerDriver, template: &Path, rounds: usize) -> anyhow::Result<()> {
-    let names =
-        ["park", "fill", "fill to answer of the agent", "limit", "usage", "destroy", "cold: park to answer"];
+    let names = [
+        "park",
+        "fill",
+        "fill to answer of the agent",
+        "limit",
+        "usage",
+        "set the host name",
+        "destroy",
+        "cold: park to answer",
+    ];
     let mut series = names.map(|name| Series(name, Vec::new()));
     for round in 0..rounds {
         let slot = Slot::new(u32::try_from(round)? % 7)?;
@@ -96,6 +104,8 @@ async fn measure(driver: &ContainerDriver, template: &Path, rounds: usize) -> an
         let limited_at = Instant::now();
         driver.usage(&live)?;
         let used_at = Instant::now();
+        driver.set_hostname(&live, "floor")?;
+        let named_at = Instant::now();
         driver.destroy(slot).await?;
         let spans = [
             parked_at - start,
@@ -103,7 +113,8 @@ async fn measure(driver: &ContainerDriver, template: &Path, rounds: usize) -> an
             answered_at - parked_at,
             limited_at - answered_at,
             used_at - limited_at,
-            used_at.elapsed(),
+            named_at - used_at,
+            named_at.elapsed(),
             answered_at - start,
         ];
         for (series, span) in series.iter_mut().zip(spans) {

@@ -159,10 +159,20 @@ pub fn unshare_mounts() -> io::Result<()> {
         .map_err(failed("mount"))
 }
 
-/// Moves this thread into a UTS namespace. For threads that end soon: everything else in the process stays outside.
-pub fn enter_uts_namespace(namespace: BorrowedFd<'_>) -> io::Result<()> {
+fn enter_uts_namespace(namespace: BorrowedFd<'_>) -> io::Result<()> {
     rustix::thread::move_into_link_name_space(namespace, Some(LinkNameSpaceType::HostNameAndNISDomainName))
         .map_err(failed("setns"))
+}
+
+/// Sets the host name of another UTS namespace. This thread is in it for that one call, and then back in `home`, its own.
+pub fn set_hostname_of(namespace: BorrowedFd<'_>, home: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    enter_uts_namespace(namespace)?;
+    let result = set_hostname(name);
+    if enter_uts_namespace(home).is_err() {
+        // A thread that stays in the namespace of a sandbox must run nothing more.
+        std::process::abort();
+    }
+    result
 }
 
 /// Sets the host name of the UTS namespace of this thread.

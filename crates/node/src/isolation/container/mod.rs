@@ -24,10 +24,9 @@ use cofferdam_sys::{clone, directory, memfd, pidfd};
 use link::Link;
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long `freeze` waits for processes to stand still.
@@ -78,6 +77,7 @@ struct Shared {
     volume: Volume,
     link: Link,
     boot_id: String,
+    uts_namespace: OwnedFd,
 }
 
 /// A step that failed, before it is known what it means for the sandbox.
@@ -131,7 +131,8 @@ impl ContainerDriver {
         let agent = memfd::sealed_program("cofferdam-agent", agent).map_err(StartError::Agent)?;
         let link = Link::start(launcher, agent).await.map_err(StartError::Launcher)?;
         let boot_id = pidfd::boot_id().map_err(StartError::Launcher)?;
-        Ok(Self { shared: Arc::new(Shared { cgroups, volume, link, boot_id }) })
+        let uts_namespace = clone::open_namespace(std::process::id(), "uts").map_err(StartError::Launcher)?;
+        Ok(Self { shared: Arc::new(Shared { cgroups, volume, link, boot_id, uts_namespace }) })
     }
 
     /// Slots of which cgroups or a subvolume exist, whoever made them.
@@ -200,10 +201,7 @@ impl Driver for ContainerDriver {
         let set = || {
             let namespace = clone::open_namespace(live.identity().pid, "uts")?;
             ensure_running(live)?;
-            let enter =
-                || clone::enter_uts_namespace(namespace.as_fd()).and_then(|()| clone::set_hostname(hostname));
-            // The thread ends in the other namespace, so that no task ever runs there.
-            thread::scope(|scope| scope.spawn(enter).join()).unwrap_or(Err(io::ErrorKind::Other.into()))
+            clone::set_hostname_of(namespace.as_fd(), self.shared.uts_namespace.as_fd(), hostname)
         };
         set().step("set the host name").map_err(|failure| failure.untouched(live.slot()))
     }
