@@ -77,16 +77,38 @@ static IDLE: Mutex<Vec<SyncSender<Work>>> = Mutex::new(Vec::new());
 /// How many of them are kept.
 const IDLE_MAX: usize = 4;
 
+/// A thread that is there and waits.
+#[derive(Debug)]
+pub(crate) struct Reserved(SyncSender<Work>);
+
+impl Reserved {
+    /// Gives it its work.
+    pub(crate) fn work(self, work: impl FnOnce() + Send + 'static) {
+        // It waits for exactly this.
+        self.0.send(Box::new(work)).ok();
+    }
+}
+
+/// A thread with a small stack, reserved: whoever must not fail later for want of one.
+pub(crate) fn reserve() -> io::Result<Reserved> {
+    if let Some(idle) = { lock(&IDLE).pop() } {
+        return Ok(Reserved(idle));
+    }
+    let (sender, receiver) = sync_channel(1);
+    let wait = move || {
+        // Given back without work.
+        if let Ok(work) = receiver.recv() {
+            run(work);
+        }
+    };
+    Builder::new().stack_size(STACK_BYTES).spawn(wait)?;
+    Ok(Reserved(sender))
+}
+
 /// Has a thread with a small stack do `work`.
 pub(crate) fn thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let mut work: Work = Box::new(work);
-    while let Some(idle) = { lock(&IDLE).pop() } {
-        match idle.send(work) {
-            Ok(()) => return Ok(()),
-            Err(refused) => work = refused.0,
-        }
-    }
-    Builder::new().stack_size(STACK_BYTES).spawn(move || run(work)).map(drop)
+    reserve()?.work(work);
+    Ok(())
 }
 
 fn run(mut work: Work) {

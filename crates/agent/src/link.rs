@@ -50,12 +50,20 @@ struct Spawner {
     turn: Mutex<()>,
 }
 
-/// A process that exists and has not executed yet.
+/// A process that exists.
 #[derive(Debug)]
 pub(crate) struct Child {
     pub(crate) pid: u32,
-    /// Gives the failure of a later step, or its end when there was none.
+    /// Gives what else it reports.
     pub(crate) report: OwnedFd,
+}
+
+impl Child {
+    /// True when a program has executed, or failed to; false when it was stopped on its way.
+    pub(crate) fn is_decided(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(self.report.as_fd(), PollFlags::empty())];
+        poll::wait(&mut fds, Some(Instant::now())).is_ok_and(|ready| ready > 0)
+    }
 }
 
 impl Link {
@@ -97,7 +105,7 @@ impl Link {
             let spawner = self.spawner().map_err(|error| unavailable(&error))?;
             // An order that was not sent as a whole is not carried out.
             if let Ok(report) = spawner.send(&message, descriptors) {
-                match spawner.first_report(&report) {
+                match spawner.first_report(&report, order) {
                     Ok(Some(Report::Started(pid))) => return Ok(Child { pid, report }),
                     Ok(Some(Report::Failed(_, error))) => return Err(refused(&error)),
                     // A copy that is done before it began cannot be.
@@ -176,15 +184,23 @@ impl Spawner {
     }
 
     /// `None` when there is certainly no child: the spawner is gone, and with it everything that could have made one.
-    fn first_report(&self, report: &OwnedFd) -> io::Result<Option<Report>> {
-        let is_there = |span| {
-            let mut fds = [PollFd::from_borrowed_fd(report.as_fd(), PollFlags::IN)];
+    fn first_report(&self, report: &OwnedFd, order: &Order) -> io::Result<Option<Report>> {
+        let is_there = |events, span| {
+            let mut fds = [PollFd::from_borrowed_fd(report.as_fd(), events)];
             poll::wait(&mut fds, Some(Instant::now() + span)).map(|ready| ready > 0)
         };
-        if !is_there(ANSWER_MAX)? && !is_there(ANSWER_MAX)? {
-            self.end();
-            if !is_there(ANSWER_MAX)? {
-                return Err(io::ErrorKind::TimedOut.into());
+        // A program has executed, or failed to, when nobody has the other end any more; then one waking is enough.
+        let awaited = match order {
+            Order::Program(_) => PollFlags::empty(),
+            Order::Job(_) => PollFlags::IN,
+        };
+        if !is_there(awaited, ANSWER_MAX)? && !is_there(awaited, ANSWER_MAX)? {
+            // Either the child was stopped on its way, or the spawner.
+            if !is_there(PollFlags::IN, Duration::ZERO)? {
+                self.end();
+                if !is_there(PollFlags::IN, ANSWER_MAX)? {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
             }
         }
         read_report(report)

@@ -133,7 +133,7 @@ fn serve(work_cgroups: Option<u32>) -> io::Result<()> {
     agent.link.prepare().ok();
     let reaping = Arc::clone(&agent);
     agent::thread(move || reaper::run(&reaping))?;
-    service::accept(&agent, &listener)
+    service::Entrance::open(&agent, listener)
 }
 
 /// The launcher's spawner, if fd 4 is one.

@@ -11,7 +11,6 @@ use cofferdam_sys::poll::{self, PollFd, PollFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
 
 /// Chunks of one stream before the other gets its turn.
 const TURN_CHUNKS: usize = 8;
@@ -33,10 +32,6 @@ impl Source {
     }
 }
 
-/// A thread that waits for its process.
-#[derive(Debug)]
-pub(crate) struct Pump(SyncSender<(Arc<Process>, Vec<Source>)>);
-
 /// Whether a stream goes on.
 #[derive(Debug, PartialEq, Eq)]
 enum Flow {
@@ -48,28 +43,8 @@ enum Flow {
     Over,
 }
 
-impl Pump {
-    /// Makes the thread before there is a process, so that there is never a process without it.
-    pub(crate) fn prepare(agent: &Arc<Agent>) -> io::Result<Self> {
-        let (sender, receiver) = sync_channel(1);
-        let agent = Arc::clone(agent);
-        crate::agent::thread(move || {
-            // Dropped unused when the process could not be started.
-            if let Ok((process, sources)) = receiver.recv() {
-                run(&agent, &process, sources);
-            }
-        })?;
-        Ok(Self(sender))
-    }
-
-    /// Gives it the process.
-    pub(crate) fn start(self, process: Arc<Process>, sources: Vec<Source>) {
-        // The thread waits for exactly this.
-        self.0.send((process, sources)).ok();
-    }
-}
-
-fn run(agent: &Agent, process: &Arc<Process>, mut sources: Vec<Source>) {
+/// Runs until the end was told.
+pub(crate) fn run(agent: &Agent, process: &Arc<Process>, mut sources: Vec<Source>) {
     loop {
         let course = process.course();
         match course {

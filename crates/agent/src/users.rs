@@ -84,8 +84,11 @@ fn named(names: &BTreeMap<u32, String>, id: u32) -> String {
 fn read(path: &str) -> String {
     let mut bytes = Vec::new();
     if let Ok(file) = cofferdam_sys::file::open_to_read(Path::new(path))
-        && file.metadata().is_ok_and(|metadata| metadata.is_file())
+        && let Ok(metadata) = file.metadata()
+        && metadata.is_file()
     {
+        let size = metadata.len().min(FILE_BYTES_MAX);
+        bytes.reserve_exact(usize::try_from(size).unwrap_or(0) + 32);
         // What could be read counts; a file that cannot be read is like one that is not there.
         file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok();
     }

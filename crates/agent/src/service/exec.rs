@@ -1,21 +1,20 @@
 //! Owns `Exec`: from what a client asks for to a process that runs with a listener.
 
 use super::processes::follow;
-use crate::agent::{Agent, Defaults};
+use crate::agent::{Agent, Defaults, reserve};
 use crate::connection::Connection;
 use crate::failure::{at_path, because, doing, failure, invalid, text};
-use crate::link::read_report;
+use crate::link::{Child, read_report};
 use crate::order::{Order, Program};
 use crate::paths;
 use crate::process::{Input, Process};
-use crate::pump::{Pump, Source};
+use crate::pump::{self, Source};
 use crate::table::Ticket;
 use crate::users::{self, Account};
 use cofferdam_core::ErrorKind;
 use cofferdam_proto::frame::Channel;
 use cofferdam_proto::guest::{Exec, Failure, PtySize, Reason, Reply, Stdio};
 use cofferdam_sys::pipe::Wake;
-use cofferdam_sys::poll::{self, PollFd, PollFlags};
 use cofferdam_sys::spawn::{Report, Step};
 use cofferdam_sys::{file, pipe, pty};
 use std::collections::BTreeMap;
@@ -29,8 +28,6 @@ use std::time::{Duration, Instant};
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Longest tag, in bytes.
 const TAG_BYTES_MAX: usize = 1024;
-/// How long a child may take from clone to exec; somebody inside may have stopped it.
-const EXEC_MAX: Duration = Duration::from_secs(60);
 /// Longest time limit, so that adding it to the clock cannot overflow (a year).
 const TIMEOUT_MS_MAX: u64 = 366 * 24 * 3600 * 1000;
 const SIGKILL: u8 = 9;
@@ -47,7 +44,8 @@ pub(super) fn run(
     let deadline = timeout.map(|span| Instant::now() + span);
     let (kill_on_disconnect, process, pump, sources) = {
         let ticket = agent.table.ticket()?;
-        let pump = Pump::prepare(agent).map_err(|error| doing("start a thread", &error))?;
+        // Before there is a process, so that there is never a process without it.
+        let pump = reserve().map_err(|error| doing("start a thread", &error))?;
         if deadline.is_some() {
             agent.deadlines.prepare(agent).map_err(|error| doing("start a thread", &error))?;
         }
@@ -62,7 +60,8 @@ pub(super) fn run(
     if told.is_ok() {
         process.listen(connection);
     }
-    pump.start(Arc::clone(&process), sources);
+    let (pumping, pumped) = (Arc::clone(agent), Arc::clone(&process));
+    pump.work(move || pump::run(&pumping, &pumped, sources));
     if told.is_ok() {
         follow(&process, connection);
     }
@@ -89,7 +88,7 @@ fn start(agent: &Agent, exec: &Exec, ticket: Ticket<'_>) -> Result<(Arc<Process>
 
     let process = Process::new(agent.table.remember(exec, child.pid), &ticket, streams.input, wake);
     let process = ticket.enter(process);
-    if let Some(failed) = await_exec(&child.report, exec, &directory) {
+    if let Some(failed) = obstacle(&child, exec, &directory) {
         // It exits by itself; this is for one that was stopped on the way.
         process.send(SIGKILL).ok();
         agent.table.forget(&process);
@@ -99,13 +98,11 @@ fn start(agent: &Agent, exec: &Exec, ticket: Ticket<'_>) -> Result<(Arc<Process>
 }
 
 /// `None` when the child has become the program.
-fn await_exec(report: &OwnedFd, exec: &Exec, directory: &Path) -> Option<Failure> {
-    let mut fds = [PollFd::from_borrowed_fd(report.as_fd(), PollFlags::IN)];
-    let ready = poll::wait(&mut fds, Some(Instant::now() + EXEC_MAX));
-    if !ready.is_ok_and(|ready| ready > 0) {
+fn obstacle(child: &Child, exec: &Exec, directory: &Path) -> Option<Failure> {
+    if !child.is_decided() {
         return Some(failure(ErrorKind::Unavailable, "the process did not get as far as its program"));
     }
-    match read_report(report) {
+    match read_report(&child.report) {
         Ok(Some(Report::Failed(step, error))) => Some(explain(step, &error, exec, directory)),
         _ => None,
     }

@@ -17,9 +17,9 @@ use cofferdam_core::ErrorKind;
 use cofferdam_core::limits::GUEST_CONNECTIONS_MAX;
 use cofferdam_proto::guest::{self, Call, Failure, Reply, Request};
 use std::io;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Calls up to this size are decoded without waiting for others.
@@ -27,39 +27,87 @@ const SMALL_CALL_BYTES: usize = 32 * 1024;
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// Serves for ever.
-pub(crate) fn accept(agent: &Arc<Agent>, listener: &UnixListener) -> io::Result<()> {
-    listener.set_nonblocking(false)?;
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) => admit(agent, stream),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The connection waits in the queue until others have ended.
-            Err(_) => std::thread::sleep(ACCEPT_PAUSE),
+/// Threads that wait for a connection while nothing happens: whoever gets one serves it itself, which saves a change of
+/// threads, and there must be another to take the next.
+const WAITING_MIN: usize = 2;
+
+/// The place where connections arrive.
+#[derive(Debug)]
+pub(crate) struct Entrance {
+    listener: UnixListener,
+    waiting: Mutex<usize>,
+}
+
+impl Entrance {
+    /// Serves for ever, together with the threads that this one makes.
+    pub(crate) fn open(agent: &Arc<Agent>, listener: UnixListener) -> io::Result<()> {
+        listener.set_nonblocking(false)?;
+        let entrance = Arc::new(Self { listener, waiting: Mutex::new(0) });
+        for _ in 1..WAITING_MIN {
+            entrance.widen(agent)?;
         }
+        loop {
+            *lock(&entrance.waiting) += 1;
+            entrance.admit(agent);
+        }
+    }
+
+    /// One more thread, which stays as long as it is needed.
+    fn widen(self: &Arc<Self>, agent: &Arc<Agent>) -> io::Result<()> {
+        let (entrance, agent) = (Arc::clone(self), Arc::clone(agent));
+        thread(move || {
+            while entrance.is_short() {
+                entrance.admit(&agent);
+            }
+        })
+    }
+
+    /// True when the caller is to wait; it counts as waiting from now on.
+    fn is_short(&self) -> bool {
+        let mut waiting = lock(&self.waiting);
+        let is_short = *waiting < WAITING_MIN;
+        *waiting += usize::from(is_short);
+        is_short
+    }
+
+    fn admit(self: &Arc<Self>, agent: &Arc<Agent>) {
+        let accepted = self.listener.accept();
+        let others = {
+            let mut waiting = lock(&self.waiting);
+            *waiting -= 1;
+            *waiting
+        };
+        let Ok((stream, _)) = accepted else {
+            // Out of descriptors or memory: the connection waits in the queue until others have ended.
+            return std::thread::sleep(ACCEPT_PAUSE);
+        };
+        let Ok(connection) = Connection::new(stream) else { return };
+        let connection = Arc::new(connection);
+        let place = Place::take(agent);
+        // Somebody must be left to take the next one before this one is served.
+        if place.number > GUEST_CONNECTIONS_MAX || (others == 0 && self.widen(agent).is_err()) {
+            return refuse(&connection);
+        }
+        serve(agent, &connection);
     }
 }
 
 /// The place of a connection among all.
-struct Place(Arc<Agent>);
+struct Place<'a> {
+    agent: &'a Agent,
+    number: usize,
+}
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+impl<'a> Place<'a> {
+    fn take(agent: &'a Agent) -> Self {
+        let number = agent.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { agent, number }
     }
 }
 
-fn admit(agent: &Arc<Agent>, stream: UnixStream) {
-    let Ok(connection) = Connection::new(stream) else { return };
-    let connection = Arc::new(connection);
-    let before = agent.connections.fetch_add(1, Ordering::Relaxed);
-    let place = Place(Arc::clone(agent));
-    if before >= GUEST_CONNECTIONS_MAX {
-        return refuse(&connection);
-    }
-    let served = Arc::clone(&connection);
-    if thread(move || serve(&place.0, &served)).is_err() {
-        refuse(&connection);
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.agent.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -150,6 +198,7 @@ mod tests {
     use cofferdam_proto::frame::{self, Channel};
     use proptest::prelude::*;
     use std::io::Write;
+    use std::os::unix::net::UnixStream;
 
     /// What `serve` makes of what a caller sends, up to the request itself.
     fn receive(bytes: &[u8]) -> Option<Result<Request, Failure>> {
