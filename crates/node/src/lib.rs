@@ -113,7 +113,7 @@ pub async fn run(
     let records = Records::open(config.node_dir.join("slots")).map_err(NodeError::Records)?;
     let incarnation = format!("{:x}-{}", clock.now().as_micros(), std::process::id());
     let parts = Parts {
-        driver: Arc::new(driver),
+        driver: Arc::new(driver.clone()),
         guest: Arc::new(Agents),
         clock,
         templates: Arc::clone(&templates),
@@ -135,7 +135,9 @@ pub async fn run(
         outcome = work => outcome,
         () = shutdown => Ok(()),
     };
-    node.stop(&config.socket).await;
+    if node.stop(&config.socket).await {
+        driver.remove_shared();
+    }
     outcome
 }
 

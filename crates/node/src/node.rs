@@ -141,8 +141,8 @@ impl Node {
         Ok(())
     }
 
-    /// Stops taking requests and returns what waits in the pool. Sandboxes go on.
-    pub(crate) async fn stop(mut self, socket: &std::path::Path) {
+    /// Stops taking requests and returns what waits in the pool. Sandboxes go on. Says whether there are none.
+    pub(crate) async fn stop(mut self, socket: &std::path::Path) -> bool {
         link::close(socket);
         self.door.abort_all();
         let closed = async {
@@ -153,6 +153,7 @@ impl Node {
             tracing::warn!("the pool is not gone yet; the next start clears it");
         }
         self.service.host.stop();
+        self.service.registry.count() == 0
     }
 }
 

@@ -12,18 +12,16 @@ impl Tar {
         Self::default()
     }
 
-    /// Any header; name and link are put in without a look at them.
+    /// Any header; the name is put in without a look at it.
     pub(super) fn entry(
         mut self,
         kind: EntryType,
         name: &str,
-        link: &str,
         content: &[u8],
         change: impl FnOnce(&mut Header),
     ) -> Self {
         let mut header = Header::new_gnu();
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
-        header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
         header.set_entry_type(kind);
         header.set_size(content.len() as u64);
         header.set_mode(if kind == EntryType::Directory { 0o755 } else { 0o644 });
@@ -39,27 +37,27 @@ impl Tar {
     }
 
     pub(super) fn file(self, name: &str, content: &str) -> Self {
-        self.entry(EntryType::Regular, name, "", content.as_bytes(), |_| ())
+        self.entry(EntryType::Regular, name, content.as_bytes(), |_| ())
     }
 
     pub(super) fn mode(self, name: &str, content: &str, mode: u32) -> Self {
-        self.entry(EntryType::Regular, name, "", content.as_bytes(), |header| header.set_mode(mode))
+        self.entry(EntryType::Regular, name, content.as_bytes(), |header| header.set_mode(mode))
     }
 
     pub(super) fn dir(self, name: &str) -> Self {
-        self.entry(EntryType::Directory, name, "", b"", |_| ())
+        self.entry(EntryType::Directory, name, b"", |_| ())
     }
 
     pub(super) fn link(self, name: &str, target: &str) -> Self {
-        self.entry(EntryType::Symlink, name, target, b"", |_| ())
+        self.entry(EntryType::Symlink, name, b"", |header| point(header, target))
     }
 
     pub(super) fn hard(self, name: &str, target: &str) -> Self {
-        self.entry(EntryType::Link, name, target, b"", |_| ())
+        self.entry(EntryType::Link, name, b"", |header| point(header, target))
     }
 
     pub(super) fn device(self, name: &str, kind: EntryType) -> Self {
-        self.entry(kind, name, "", b"", |header| {
+        self.entry(kind, name, b"", |header| {
             header.set_device_major(1).unwrap();
             header.set_device_minor(3).unwrap();
         })
@@ -78,7 +76,7 @@ impl Tar {
             body.extend_from_slice(value);
             body.push(b'\n');
         }
-        self.entry(EntryType::XHeader, "pax", "", &body, |_| ())
+        self.entry(EntryType::XHeader, "pax", &body, |_| ())
     }
 
     pub(super) fn raw(mut self, bytes: &[u8]) -> Self {
@@ -96,6 +94,10 @@ impl Tar {
     pub(super) fn cut(self) -> Vec<u8> {
         self.0
     }
+}
+
+fn point(header: &mut Header, target: &str) {
+    header.as_old_mut().linkname[..target.len()].copy_from_slice(target.as_bytes());
 }
 
 pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {

@@ -65,7 +65,7 @@ fn a_directory_over_a_link_replaces_the_link() {
     let target = place.dir.path().join("outside").display().to_string();
     let archive = Tar::new()
         .link("d", &target)
-        .entry(EntryType::Directory, "d", "", b"", |header| header.set_mode(0o777))
+        .entry(EntryType::Directory, "d", b"", |header| header.set_mode(0o777))
         .file("d/new", "inside");
     place.rootfs(archive.done()).unwrap();
     assert_eq!(place.read("d/new"), "inside");
@@ -116,14 +116,14 @@ fn devices_are_left_out_below_dev_and_refused_elsewhere() {
 #[test]
 fn entries_of_unknown_types_are_refused() {
     for kind in [b'V', b'M', b'D', b'Z', 0xff] {
-        check_refused(Tar::new().entry(EntryType::new(kind), "x", "", b"", |_| ()).done(), "unknown type");
+        check_refused(Tar::new().entry(EntryType::new(kind), "x", b"", |_| ()).done(), "unknown type");
     }
 }
 
 #[test]
 fn sparse_giants_are_refused_before_a_byte_is_written() {
     let giant = |header: &mut tar::Header| header.as_gnu_mut().unwrap().set_real_size(1 << 50);
-    check_refused(Tar::new().entry(EntryType::GNUSparse, "giant", "", b"", giant).done(), "sparse");
+    check_refused(Tar::new().entry(EntryType::GNUSparse, "giant", b"", giant).done(), "sparse");
     let pax: [(&str, &[u8]); 2] = [("GNU.sparse.major", b"1"), ("GNU.sparse.realsize", b"1125899906842624")];
     check_refused(Tar::new().pax(&pax).file("giant", "").done(), "sparse");
 }
@@ -131,7 +131,7 @@ fn sparse_giants_are_refused_before_a_byte_is_written() {
 #[test]
 fn a_claimed_size_beyond_the_bound_is_refused_at_once() {
     for size in [limits::IMPORT_BYTES_MAX + 1, 1 << 60, u64::MAX >> 1] {
-        let archive = Tar::new().entry(EntryType::Regular, "giant", "", b"", |header| header.set_size(size));
+        let archive = Tar::new().entry(EntryType::Regular, "giant", b"", |header| header.set_size(size));
         let error = Place::new().rootfs(archive.done()).unwrap_err();
         assert!(matches!(error, ImportError::TooLarge(Bound::Bytes) | ImportError::Read(_)), "{error:?}");
     }
@@ -148,7 +148,7 @@ fn a_name_extension_of_any_length_costs_no_memory() {
     let name = vec![b'a'; usize::try_from(limits::IMPORT_EXTENSION_BYTES_MAX).unwrap() + 1];
     for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader, EntryType::XGlobalHeader]
     {
-        let archive = Tar::new().entry(kind, "x", "", &name, |_| ()).file("f", "");
+        let archive = Tar::new().entry(kind, "x", &name, |_| ()).file("f", "");
         check_refused(gzip(&archive.done()), "too large");
     }
 }
@@ -193,7 +193,7 @@ fn a_file_is_no_directory() {
 #[test]
 fn malformed_attribute_headers_are_refused() {
     for body in ["", "5 a=b", "999999999 a=b\n", "x a=b\n", "6 ab\n\n", "-1 a=b\n", "0 \n"] {
-        let archive = Tar::new().entry(EntryType::XHeader, "pax", "", body.as_bytes(), |_| ()).file("f", "");
+        let archive = Tar::new().entry(EntryType::XHeader, "pax", body.as_bytes(), |_| ()).file("f", "");
         let result = Place::new().rootfs(archive.done());
         let fine = body.is_empty();
         assert_eq!(result.is_ok(), fine, "{body:?}");
@@ -203,7 +203,7 @@ fn malformed_attribute_headers_are_refused() {
 #[test]
 fn owners_that_no_sandbox_has_are_refused() {
     for id in [65_536, 1_000_600_000, u64::from(u32::MAX), 1 << 40] {
-        let uid = Tar::new().entry(EntryType::Regular, "f", "", b"", |header| header.set_uid(id));
+        let uid = Tar::new().entry(EntryType::Regular, "f", b"", |header| header.set_uid(id));
         check_refused(uid.done(), "65536");
     }
     check_refused(Tar::new().pax(&[("gid", b"70000")]).file("f", "").done(), "65536");
@@ -233,7 +233,7 @@ fn what_is_no_archive_is_refused() {
 #[test]
 fn a_bomb_of_compression_ends_at_the_bound_of_what_it_claims() {
     let claim = |header: &mut tar::Header| header.set_size(limits::IMPORT_BYTES_MAX + 1);
-    let archive = Tar::new().entry(EntryType::Regular, "bomb", "", &vec![0; 1 << 22], claim).done();
+    let archive = Tar::new().entry(EntryType::Regular, "bomb", &vec![0; 1 << 22], claim).done();
     for packed in [gzip(&archive), zstd(&archive)] {
         check_refused(packed, "too large");
     }
@@ -265,7 +265,7 @@ fn a_hostile_list_of_users_is_only_read() {
     assert_eq!(built.defaults.user, "root");
     let endless = Tar::new().link("etc/passwd", "passwd").done();
     assert_eq!(Place::new().rootfs(endless).unwrap().defaults.user, "root");
-    let pipe = Tar::new().entry(EntryType::Fifo, "etc/passwd", "", b"", |_| ()).done();
+    let pipe = Tar::new().entry(EntryType::Fifo, "etc/passwd", b"", |_| ()).done();
     assert_eq!(Place::new().rootfs(pipe).unwrap().defaults.user, "root");
 }
 

@@ -38,7 +38,7 @@ impl Layout {
         let mut tar = Tar::new().file("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#).dir("blobs/sha256");
         for (hex, bytes) in &self.blobs {
             let path = format!("blobs/sha256/{hex}");
-            tar = tar.entry(tar::EntryType::Regular, &path, "", bytes, |_| ());
+            tar = tar.entry(tar::EntryType::Regular, &path, bytes, |_| ());
         }
         tar.file("index.json", &index.to_string()).done()
     }
