@@ -172,7 +172,8 @@ impl Store {
         .await
     }
 
-    /// It ended, in a final state. False when that was known already.
+    /// It ended, in a final state. False when that was known already. If it never ran, nobody was told that it does:
+    /// its idempotency key is free again.
     pub async fn sandbox_ended(
         &self,
         id: SandboxId,
@@ -181,6 +182,9 @@ impl Store {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         self.write(move |connection| {
+            let sql = "DELETE FROM idempotency WHERE sandbox = ?1
+                       AND EXISTS (SELECT 1 FROM sandboxes WHERE id = ?1 AND observed = 'creating')";
+            connection.prepare_cached(sql)?.execute([id.as_str()])?;
             let sql = "UPDATE sandboxes SET ended_us = ?4, desired = 'killed',
                            end_reason = CASE WHEN desired = 'killed' THEN 'killed' ELSE ?3 END,
                            observed = CASE WHEN desired = 'killed' THEN 'killed' ELSE ?2 END

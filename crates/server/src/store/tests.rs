@@ -138,3 +138,19 @@ async fn ended_sandboxes_are_forgotten_after_a_while_and_others_are_not() {
     assert!(store.sandbox(id("i3")).await.unwrap().is_some());
     store.checkpoint().await.unwrap();
 }
+
+/// A create that was cut off by the end of a role, and asked for again with its key.
+#[tokio::test]
+async fn a_key_answers_with_a_sandbox_that_ran_and_never_with_one_that_did_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, tenant) = store(dir.path(), Quota::default()).await;
+    let claim = || Some(IdempotencyClaim { key: "k".to_owned(), body_hash: [1; 32], expires_at: NOW });
+    let insert = |text: &str| store.insert_sandbox(row(&tenant, text), claim());
+    assert_eq!(insert("i1").await.unwrap(), Ok(Inserted::New));
+    assert_eq!(insert("i2").await.unwrap(), Err(Refused::InFlight));
+    assert!(store.sandbox_ended(id("i1"), State::Failed, "lost".to_owned(), NOW).await.unwrap());
+    assert_eq!(insert("i3").await.unwrap(), Ok(Inserted::New));
+    assert!(store.sandbox_started(id("i3"), NOW).await.unwrap());
+    assert!(store.sandbox_ended(id("i3"), State::Killed, "killed".to_owned(), NOW).await.unwrap());
+    assert_eq!(insert("i4").await.unwrap(), Ok(Inserted::Earlier(id("i3"))));
+}
