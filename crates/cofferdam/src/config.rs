@@ -134,7 +134,7 @@ impl Config {
             Some(path) => {
                 let text = std::fs::read_to_string(&path)
                     .with_context(|| format!("read configuration `{}`", path.display()))?;
-                toml::from_str(&text).with_context(|| format!("configuration `{}`", path.display()))?
+                toml::from_str(&text).map_err(|error| in_one_line(&path, &text, &error))?
             }
             None => Self::default(),
         };
@@ -197,6 +197,14 @@ fn check_domain(domain: &str) -> Result<()> {
         bail!("configuration `domain` must be NAME or NAME:PORT, got `{domain}`");
     }
     Ok(())
+}
+
+/// What is wrong with a document and where, without the picture that the parser would draw over several lines.
+fn in_one_line(path: &Path, text: &str, error: &toml::de::Error) -> anyhow::Error {
+    let start = error.span().map_or(0, |span| span.start);
+    let line = text.get(..start).unwrap_or_default().matches('\n').count() + 1;
+    let message = error.message().replace('\n', ", ");
+    anyhow::anyhow!("configuration `{}`, line {line}: {message}", path.display())
 }
 
 #[cfg(test)]
