@@ -132,7 +132,5 @@ def test_a_memory_limit_kills_the_hog_and_not_the_sandbox(boxes):
 def test_a_process_limit_is_a_limit_and_typed(boxes):
     box = boxes()
     script = "import os, time\nn = 0\ntry:\n    while True:\n        if os.fork() == 0: time.sleep(60)\n        n += 1\nexcept OSError as e: print(n, e.errno, flush=True)"
-    count, code = box.start(
-        "/usr/bin/python3", "-c", script + "\nos.kill(0, 9)", timeout_ms=60_000
-    ).text.split()
+    count, code = box.start("/usr/bin/python3", "-c", script + "\nos.kill(0, 9)", timeout_ms=60_000).text.split()
     assert int(code) == 11 and 500 < int(count) < 1100
