@@ -7,7 +7,7 @@ use crate::table::Table;
 use cofferdam_proto::guest::Configure;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
@@ -23,6 +23,8 @@ pub(crate) struct Agent {
     pub(crate) deadlines: Deadlines,
     /// Connections that are served now.
     pub(crate) connections: AtomicUsize,
+    /// There were many of them at once, which leaves a heap with holes.
+    pub(crate) burst: AtomicBool,
     /// Held while a large call is decoded, so that many at once do not add up.
     pub(crate) large_call: Mutex<()>,
     defaults: Mutex<Arc<Defaults>>,
@@ -51,6 +53,7 @@ impl Agent {
             table: Table::default(),
             deadlines: Deadlines::default(),
             connections: AtomicUsize::new(0),
+            burst: AtomicBool::new(false),
             large_call: Mutex::default(),
             defaults: Mutex::default(),
         }
@@ -115,18 +118,23 @@ fn run(mut work: Work) {
     loop {
         work();
         let (sender, receiver) = sync_channel(1);
-        {
-            let mut idle = lock(&IDLE);
-            if idle.len() >= IDLE_MAX {
-                return;
-            }
-            idle.push(sender);
+        if !stay(sender) {
+            return;
         }
         match receiver.recv() {
             Ok(next) => work = next,
             Err(_) => return,
         }
     }
+}
+
+fn stay(sender: SyncSender<Work>) -> bool {
+    let mut idle = lock(&IDLE);
+    let is_needed = idle.len() < IDLE_MAX;
+    if is_needed {
+        idle.push(sender);
+    }
+    is_needed
 }
 
 #[cfg(test)]

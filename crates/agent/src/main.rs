@@ -39,7 +39,8 @@
 //!
 //! What else the launcher should know:
 //!
-//! - The working directory of PID 1 is `/` of the sandbox; its environment is ignored.
+//! - The working directory of PID 1 is `/` of the sandbox. Of its environment nothing is passed on; `itself::SMALL` of
+//!   `cofferdam-sys` in it halves the memory that remains after many requests at once.
 //! - Capabilities: those of Docker's default set suffice. `sethostname` needs CAP_SYS_ADMIN, so `Configure.hostname` is
 //!   tried and a refusal ignored: whoever wants it to hold sets the name from outside, in the UTS namespace.
 //! - `oom_score_adj`: a value lowered with CAP_SYS_RESOURCE becomes the floor (`oom_score_adj_min`) of every process that

@@ -51,17 +51,19 @@ fn place(descriptors: Vec<OwnedFd>) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces this program by the one in `program`, with `descriptors` from 3 on and an empty environment. Returns only
-/// when that failed, and then `control` is the one descriptor that can still be used.
+/// Replaces this program by the one in `program`, with `descriptors` from 3 on and nothing in its environment but
+/// `environment`. Returns only when that failed, and then `control` is the one descriptor that can still be used.
 pub fn execute(
     program: impl AsFd,
     arguments: &[&CStr],
+    environment: &[&CStr],
     descriptors: Vec<OwnedFd>,
     control: &mut OwnedFd,
 ) -> io::Error {
     let mut argv: Vec<*const libc::c_char> = arguments.iter().map(|text| text.as_ptr()).collect();
     argv.push(std::ptr::null());
-    let environment: [*const libc::c_char; 1] = [std::ptr::null()];
+    let environment: Vec<_> =
+        environment.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect();
     let prepared = out_of_the_way(program).and_then(|program| {
         *control = out_of_the_way(&*control)?;
         place(descriptors)?;

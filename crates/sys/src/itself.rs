@@ -48,6 +48,17 @@ pub fn keep_heap_small() {
     }
 }
 
+/// What to start a small program with, in its environment: the C library then keeps neither stacks of ended threads nor
+/// free pieces of heap per thread, which together can be more than all the rest. It can be said only at the start.
+pub const SMALL: &std::ffi::CStr =
+    c"GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.pthread.stack_cache_size=131072";
+
+/// Gives what the heap does not need now back to the kernel.
+pub fn trim_heap() {
+    // SAFETY: the allocator takes its own locks.
+    unsafe { libc::malloc_trim(0) };
+}
+
 /// Gives a signal that means a fault its default effect back: the handler that Rust installs for stack overflows
 /// believes what any sender claims about the address.
 pub fn default_fault_handlers() {

@@ -218,8 +218,8 @@ fn lift(fd: BorrowedFd<'_>, above: RawFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, above)?)
 }
 
-/// Starts `binary` (an open file) with `arguments`, the name first, an empty environment, our standard streams and
-/// `descriptors` as its fds 3, 4, …; everything else is closed for it. It becomes our child; we may have many threads.
+/// Starts `binary` (an open file) with `arguments`, the name first, [`crate::itself::SMALL`] as its environment, our standard
+/// streams and `descriptors` as its fds 3, 4, …; everything else is closed for it. It becomes our child; we may have many threads.
 pub fn start_binary(
     binary: BorrowedFd<'_>,
     arguments: &[&CStr],
@@ -230,7 +230,7 @@ pub fn start_binary(
     let lifted = descriptors.iter().map(|fd| lift(*fd, above)).collect::<io::Result<Vec<OwnedFd>>>()?;
     let sources: Vec<RawFd> = lifted.iter().map(AsRawFd::as_raw_fd).collect();
     let arguments: Vec<_> = arguments.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect();
-    let environment = [ptr::null::<c_char>()];
+    let environment = [crate::itself::SMALL.as_ptr(), ptr::null()];
     match clone(0)? {
         Some(pid) => return Ok(pid),
         None => {

@@ -31,6 +31,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// threads, and there must be another to take the next.
 const WAITING_MIN: usize = 2;
 
+/// So many connections at once leave memory behind that is worth giving back.
+const BURST: usize = 8;
+
 /// The place where connections arrive.
 #[derive(Debug)]
 pub(crate) struct Entrance {
@@ -101,13 +104,19 @@ struct Place<'a> {
 impl<'a> Place<'a> {
     fn take(agent: &'a Agent) -> Self {
         let number = agent.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        if number >= BURST {
+            agent.burst.store(true, Ordering::Relaxed);
+        }
         Self { agent, number }
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.agent.connections.fetch_sub(1, Ordering::Relaxed);
+        let left = self.agent.connections.fetch_sub(1, Ordering::Relaxed) - 1;
+        if left == 0 && self.agent.burst.swap(false, Ordering::Relaxed) {
+            cofferdam_sys::itself::trim_heap();
+        }
     }
 }
 

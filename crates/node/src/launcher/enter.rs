@@ -6,7 +6,7 @@ use super::failure::{Failure, Step};
 use super::shell::{Told, wait};
 use super::tree::{MOVED, Tree};
 use cofferdam_sys::mount;
-use cofferdam_sys::{clone, credentials, directory, exec, landlock, seqpacket};
+use cofferdam_sys::{clone, credentials, directory, exec, itself, landlock, seqpacket};
 use std::convert::Infallible;
 use std::ffi::{CStr, CString};
 use std::fs::{File, OpenOptions};
@@ -48,7 +48,7 @@ impl Entry<'_> {
         };
         let descriptors = [listener, spawner.socket].into_iter().chain(work_groups).collect();
         let arguments = [PROGRAM, c"--work-cgroups", &count];
-        let source = exec::execute(&launcher.agent, &arguments, descriptors, &mut control);
+        let source = exec::execute(&launcher.agent, &arguments, &[itself::SMALL], descriptors, &mut control);
         Err(Told { control, failure: Failure { step: "execute the agent", source } })
     }
 }
@@ -134,7 +134,13 @@ pub(super) fn become_spawner(
     if let Err(failure) = enter_as_spawner(launcher, work_groups, &signal) {
         return Err(Told { control, failure });
     }
-    let source = exec::execute(&launcher.agent, &[PROGRAM, c"--spawner"], vec![socket], &mut control);
+    let source = exec::execute(
+        &launcher.agent,
+        &[PROGRAM, c"--spawner"],
+        &[itself::SMALL],
+        vec![socket],
+        &mut control,
+    );
     Err(Told { control, failure: Failure { step: "execute the spawner", source } })
 }
 
