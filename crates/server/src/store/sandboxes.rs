@@ -301,11 +301,10 @@ fn insert_claim(
 }
 
 fn use_and_quota(connection: &Connection, tenant: &TenantId) -> Result<(InUse, Quota), StoreError> {
-    let sql = "SELECT t.sandboxes_max, t.cpu_millis_max, t.memory_mib_max,
-                   (SELECT count(*) FROM sandboxes s WHERE s.tenant = t.id AND s.ended_us IS NULL) AS sandboxes,
-                   (SELECT total(cpu_millis) FROM sandboxes s WHERE s.tenant = t.id AND s.ended_us IS NULL) AS cpu,
-                   (SELECT total(memory_mib) FROM sandboxes s WHERE s.tenant = t.id AND s.ended_us IS NULL) AS memory
-               FROM tenants t WHERE t.id = ?1";
+    let sql =
+        "SELECT t.sandboxes_max, t.cpu_millis_max, t.memory_mib_max, coalesce(u.sandboxes, 0) AS sandboxes,
+                   coalesce(u.cpu_millis, 0) AS cpu_millis, coalesce(u.memory_mib, 0) AS memory_mib
+               FROM tenants t LEFT JOIN in_use u ON u.tenant = t.id WHERE t.id = ?1";
     let mut select = connection.prepare_cached(sql)?;
     let mut rows = select.query([tenant.as_str()])?;
     let row = rows.next()?.ok_or(StoreError::Row { table: "tenants", column: "id" })?;
@@ -317,16 +316,10 @@ fn use_and_quota(connection: &Connection, tenant: &TenantId) -> Result<(InUse, Q
     };
     let in_use = InUse {
         sandboxes: columns.number("sandboxes")?,
-        cpu_millis: whole(columns.get("cpu")?),
-        memory_mib: whole(columns.get("memory")?),
+        cpu_millis: columns.number("cpu_millis")?,
+        memory_mib: columns.number("memory_mib")?,
     };
     Ok((in_use, quota))
-}
-
-/// `total()` of SQLite cannot overflow and is a float; sums of limits are far below where that matters.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating, and never negative")]
-fn whole(total: f64) -> u64 {
-    total as u64
 }
 
 fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), StoreError> {

@@ -3,7 +3,8 @@
 use super::StoreError;
 use rusqlite::{Connection, TransactionBehavior};
 
-const STEPS: [&str; 1] = ["
+const STEPS: [&str; 2] = [
+    "
 CREATE TABLE tenants (
     id TEXT PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
@@ -76,7 +77,35 @@ CREATE TABLE templates (
     env TEXT NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX templates_by_name ON templates (coalesce(tenant, ''), name);
-"];
+",
+    // What tenants have at the moment, kept by triggers: a create must cost the same whatever number of sandboxes there is.
+    "
+CREATE TABLE in_use (
+    tenant TEXT PRIMARY KEY,
+    sandboxes INTEGER NOT NULL,
+    cpu_millis INTEGER NOT NULL,
+    memory_mib INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO in_use SELECT tenant, count(*), sum(cpu_millis), sum(memory_mib)
+    FROM sandboxes WHERE ended_us IS NULL GROUP BY tenant;
+CREATE TRIGGER sandbox_begins AFTER INSERT ON sandboxes WHEN NEW.ended_us IS NULL BEGIN
+    INSERT INTO in_use VALUES (NEW.tenant, 1, NEW.cpu_millis, NEW.memory_mib)
+    ON CONFLICT (tenant) DO UPDATE SET sandboxes = sandboxes + 1,
+        cpu_millis = cpu_millis + NEW.cpu_millis, memory_mib = memory_mib + NEW.memory_mib;
+END;
+CREATE TRIGGER sandbox_ends AFTER UPDATE OF ended_us ON sandboxes
+    WHEN OLD.ended_us IS NULL AND NEW.ended_us IS NOT NULL BEGIN
+    UPDATE in_use SET sandboxes = sandboxes - 1, cpu_millis = cpu_millis - OLD.cpu_millis,
+        memory_mib = memory_mib - OLD.memory_mib WHERE tenant = OLD.tenant;
+END;
+CREATE TRIGGER sandbox_is_forgotten AFTER DELETE ON sandboxes WHEN OLD.ended_us IS NULL BEGIN
+    UPDATE in_use SET sandboxes = sandboxes - 1, cpu_millis = cpu_millis - OLD.cpu_millis,
+        memory_mib = memory_mib - OLD.memory_mib WHERE tenant = OLD.tenant;
+END;
+DROP INDEX sandboxes_in_use;
+CREATE INDEX sandboxes_unended ON sandboxes (id) WHERE ended_us IS NULL;
+",
+];
 
 /// Brings the tables to the newest step.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {

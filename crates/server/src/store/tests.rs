@@ -3,6 +3,7 @@
 use super::*;
 use cofferdam_core::{Resources, SandboxId, State, TenantId, Timestamp};
 use cofferdam_policy::{Quota, QuotaKind};
+use proptest::prelude::*;
 
 const NOW: Timestamp = Timestamp::MAX;
 
@@ -153,4 +154,33 @@ async fn a_key_answers_with_a_sandbox_that_ran_and_never_with_one_that_did_not()
     assert!(store.sandbox_started(id("i3"), NOW).await.unwrap());
     assert!(store.sandbox_ended(id("i3"), State::Killed, "killed".to_owned(), NOW).await.unwrap());
     assert_eq!(insert("i4").await.unwrap(), Ok(Inserted::Earlier(id("i3"))));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn what_is_in_use_is_the_sum_of_what_has_not_ended(steps in prop::collection::vec((0_u8..12, 0_u8..3), 0..40)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let (store, tenant) = store(dir.path(), Quota::default()).await;
+            for (name, what) in steps {
+                let name = format!("i{name}");
+                match what {
+                    // An insert of an id that exists fails, and must count for nothing.
+                    0 => drop(store.insert_sandbox(row(&tenant, &name), None).await),
+                    1 => drop(store.sandbox_ended(id(&name), State::Killed, "killed".to_owned(), NOW).await.unwrap()),
+                    _ => store.forget_before(NOW, NOW).await.unwrap(),
+                }
+            }
+            let same = store.read(|connection| {
+                let sql = "SELECT (SELECT count(*) || ' ' || coalesce(sum(memory_mib), 0) FROM sandboxes
+                               WHERE ended_us IS NULL)
+                               = coalesce((SELECT sandboxes || ' ' || memory_mib FROM in_use), '0 0')";
+                Ok(connection.query_row(sql, [], |row| row.get::<_, bool>(0))?)
+            });
+            assert!(same.await.unwrap());
+        });
+    }
 }
