@@ -26,7 +26,7 @@ class Killer(threading.Thread):
         self.killed = []
 
     def run(self):
-        while not self.done.wait(self.random.uniform(0.05, 1.0)):
+        while not self.done.wait(self.random.uniform(0.2, 2.0)):
             role = self.random.choice(VICTIMS)
             pid = host.roles().get(role)
             if pid is not None:
@@ -37,7 +37,7 @@ class Killer(threading.Thread):
                 self.killed.append(role)
 
 
-def patient(call, good, seconds=30):
+def patient(call, good, seconds=60):
     """Asks until the answer is a good one; a role that is restarted and a create that is in flight are waited for."""
     deadline = time.monotonic() + seconds
     while True:
