@@ -194,11 +194,12 @@ async fn make_base(
     templates: &Arc<TemplateStore>,
     service: &service::Service,
 ) -> Result<(), NodeError> {
+    let workshop =
+        Workshop { cache_dir: config.cache_dir.clone(), scratch_dir: config.node_dir.join("build") };
+    workshop.clear().await;
     if config.default_template != base::NAME || templates.current(base::NAME).is_some() {
         return Ok(());
     }
-    let workshop =
-        Workshop { cache_dir: config.cache_dir.clone(), scratch_dir: config.node_dir.join("build") };
     let progress: Progress = Arc::new(|Step { step, done, total }| {
         tracing::info!(template = base::NAME, step, done, total, "making the template");
     });

@@ -16,10 +16,15 @@ use std::ops::Bound;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 /// Imports at the same time; each may keep a core busy.
 const IMPORTS_MAX: usize = 2;
+/// How long another import waits for its turn.
+const IMPORT_WAIT: Duration = Duration::from_secs(60);
 /// Longest description of a template, so that a page of them fits into a message.
 const INFO_BYTES_MAX: usize = 48 * 1024;
 
@@ -42,6 +47,8 @@ pub(crate) struct TemplateStore {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     imports: Semaphore,
+    /// Ends imports that wait for bytes.
+    stopping: CancellationToken,
     /// Descriptions are replaced one after the other.
     publishing: tokio::sync::Mutex<()>,
 }
@@ -95,6 +102,7 @@ impl TemplateStore {
             clock,
             state: Mutex::new(State { listed, serial, ..State::default() }),
             imports: Semaphore::new(IMPORTS_MAX),
+            stopping: CancellationToken::new(),
             publishing: tokio::sync::Mutex::default(),
         }))
     }
@@ -234,6 +242,7 @@ impl TemplateStore {
     /// Keeps every tree from now on, because the node stops and its sandboxes go on.
     pub(crate) fn close(&self) {
         self.state().closed = true;
+        self.stopping.cancel();
     }
 
     /// Says what the node is building, to those who ask for it too early.
@@ -248,7 +257,7 @@ impl TemplateStore {
         pipe: OwnedFd,
         progress: Progress,
     ) -> Result<TemplateInfo, ImportError> {
-        let reader = PipeReader::new(pipe)
+        let reader = PipeReader::new(pipe, self.stopping.clone())
             .map_err(|source| ImportError::Host { doing: "open the pipe of an import", source })?;
         self.import_from(request, reader, progress).await
     }
@@ -263,7 +272,8 @@ impl TemplateStore {
         if !ids::is_template_name(&request.name) {
             return Err(ImportError::Name);
         }
-        let _permit = self.imports.try_acquire().map_err(|_| ImportError::Busy)?;
+        let permit = timeout(IMPORT_WAIT, self.imports.acquire()).await;
+        let _permit = permit.ok().and_then(Result::ok).ok_or(ImportError::Busy)?;
         let names = self.reserve_names();
         let (trees, format) = (Arc::clone(&self.trees), request.format);
         let (tree, scratch) = (names.tree.clone(), names.scratch.clone());

@@ -8,33 +8,39 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 /// How long an import waits for the next bytes.
 const READ_DEADLINE: Duration = Duration::from_secs(60);
 /// Zero bytes that end an archive; one block is enough, as for everyone else who reads archives.
 const END_MARK_BYTES: u64 = 512;
 
-/// A pipe whose reads give up after a deadline. For threads that may block.
+/// A pipe whose reads give up after a deadline, or when the node stops. For threads that may block.
 #[derive(Debug)]
 pub(crate) struct PipeReader {
     pipe: pipe::Receiver,
     runtime: Handle,
+    stopping: CancellationToken,
 }
 
 impl PipeReader {
     /// Must be called within a runtime; anything but the reading end of a pipe is refused.
-    pub(crate) fn new(fd: std::os::fd::OwnedFd) -> io::Result<Self> {
-        Ok(Self { pipe: pipe::Receiver::from_owned_fd(fd)?, runtime: Handle::current() })
+    pub(crate) fn new(fd: std::os::fd::OwnedFd, stopping: CancellationToken) -> io::Result<Self> {
+        Ok(Self { pipe: pipe::Receiver::from_owned_fd(fd)?, runtime: Handle::current(), stopping })
     }
 }
 
 impl Read for PipeReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Self { pipe, runtime } = self;
+        let Self { pipe, runtime, stopping } = self;
+        let stopped = || Err(io::Error::new(io::ErrorKind::BrokenPipe, "the node is stopping"));
         runtime.block_on(async {
-            tokio::time::timeout(READ_DEADLINE, pipe.read(buffer))
-                .await
-                .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no bytes for 60 seconds")))
+            let read = tokio::time::timeout(READ_DEADLINE, pipe.read(buffer));
+            match stopping.run_until_cancelled(read).await {
+                Some(Ok(read)) => read,
+                Some(Err(_)) => Err(io::Error::new(io::ErrorKind::TimedOut, "no bytes for 60 seconds")),
+                None => stopped(),
+            }
         })
     }
 }

@@ -34,7 +34,8 @@ pub(super) async fn run(
     progress: &Progress,
 ) -> Result<PathBuf, ImportError> {
     check_tools()?;
-    empty(scratch)?;
+    std::fs::create_dir_all(scratch)
+        .map_err(|source| ImportError::Host { doing: "make the scratch directory", source })?;
     let place = cache::place(archive, scratch)
         .map_err(|source| ImportError::Host { doing: "find a place for the base archive", source })?;
     let mut child = start(sources, scratch)?;
@@ -67,17 +68,6 @@ fn check_tools() -> Result<(), ImportError> {
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let places = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
     places.iter().map(|place| Path::new(place).join(name)).find(|path| path.is_file())
-}
-
-fn empty(scratch: &Path) -> Result<(), ImportError> {
-    let make = || {
-        match std::fs::remove_dir_all(scratch) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        std::fs::create_dir_all(scratch)
-    };
-    make().map_err(|source| ImportError::Host { doing: "empty the scratch directory", source })
 }
 
 fn start(sources: &Sources, scratch: &Path) -> Result<Child, ImportError> {
@@ -148,4 +138,24 @@ async fn follow(stderr: impl AsyncRead + Unpin, progress: &Progress) -> Vec<Stri
         }
     }
     kept.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[tokio::test]
+    async fn what_the_builder_says_becomes_steps_and_its_last_words_are_kept() {
+        let said: String = (0..30).map(|number| format!("noise {number}\n")).collect();
+        let said = format!("I: running apt-get update...\n{said}I: creating tarball...\nE: no space\n");
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hearing = Arc::clone(&heard);
+        let progress: Progress = Arc::new(move |step| hearing.lock().unwrap().push(step));
+        let lines = follow(said.as_bytes(), &progress).await;
+        assert_eq!(lines.len(), LINES_SHOWN);
+        assert_eq!(lines.last().unwrap(), "E: no space");
+        let steps: Vec<_> = heard.lock().unwrap().iter().map(|step| (step.step.clone(), step.done)).collect();
+        assert_eq!(steps, [("fetch package lists".to_owned(), 0), ("write archive".to_owned(), 7)]);
+    }
 }

@@ -13,6 +13,7 @@ use crate::templates::import::{Progress, Step};
 use crate::templates::store::TemplateStore;
 use cofferdam_core::TemplateInfo;
 use cofferdam_proto::node::{ImportFormat, ImportTemplate};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,8 +25,22 @@ pub(crate) const NAME: &str = "base";
 pub(crate) struct Workshop {
     /// Finished archives, shared by all data directories of the host.
     pub(crate) cache_dir: PathBuf,
-    /// Below the data directory; emptied before use.
+    /// Below the data directory; there only while something is built.
     pub(crate) scratch_dir: PathBuf,
+}
+
+impl Workshop {
+    /// Removes what a build left, this one or one that was cut off. Its mounts went with its namespaces.
+    pub(crate) async fn clear(&self) {
+        let scratch = self.scratch_dir.clone();
+        let cleared = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(scratch)).await;
+        match cleared.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, "cannot remove what a build left");
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
 }
 
 /// Makes `base` unless it is there. `progress` hears every step.
@@ -48,6 +63,7 @@ pub(crate) async fn ensure(
     };
     store.set_building(Some("getting ready".into()));
     let result = make(store, workshop, &heard).await;
+    workshop.clear().await;
     // A failure stays to be read by whoever asks for the template.
     store.set_building(result.as_ref().err().map(|error| format!("failed: {error}")));
     result
