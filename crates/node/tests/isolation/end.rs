@@ -26,7 +26,7 @@ fn inventory() -> BTreeSet<String> {
         collect(&controller.unwrap().path().join(&instance), &mut found);
     }
     collect(Path::new("node/data/uppers"), &mut found);
-    collect(Path::new("run"), &mut found);
+    collect(Path::new("run/s"), &mut found);
     for process in fs::read_dir("/proc").unwrap() {
         let path = process.unwrap().path().join("cgroup");
         let text = fs::read_to_string(&path).unwrap_or_default();

@@ -7,7 +7,7 @@ use crate::store::SandboxRow;
 use cofferdam_audit::{Entry, Event};
 use cofferdam_core::{SandboxId, State};
 use cofferdam_proto::node::{EndReason, SandboxRecord};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
@@ -16,24 +16,42 @@ use tokio_util::sync::CancellationToken;
 /// How often everything is compared although nothing seems to be wrong.
 const COMPARE_EVERY: Duration = Duration::from_secs(30);
 
+/// How long the word on how a sandbox ended may be on its way after the node has let go of it. Only when none came is
+/// the sandbox lost.
+const WORD_ON_ITS_WAY: Duration = Duration::from_secs(1);
+
+/// Sandboxes that the node did not have at the last comparison, without a word on how they ended.
+type Missing = HashSet<SandboxId>;
+
 /// Handles what the node says until `stop` fires.
 pub(super) async fn follow(app: App, mut events: mpsc::Receiver<NodeEvent>, stop: CancellationToken) {
+    let mut missing = Missing::new();
     let mut again = tokio::time::interval(COMPARE_EVERY);
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
     again.reset();
     loop {
-        let result = tokio::select! {
+        let compare = tokio::select! {
             () = stop.cancelled() => return,
             event = events.recv() => match event {
                 None => return,
-                Some(NodeEvent::Connected) => app.converge().await,
-                Some(NodeEvent::Ended(sandbox, reason)) => app.ended_by_itself(&sandbox, &reason).await,
+                Some(NodeEvent::Connected) => true,
+                Some(NodeEvent::Ended(sandbox, reason)) => {
+                    warn_of(app.ended_by_itself(&sandbox, &reason).await);
+                    false
+                }
             },
-            _ = again.tick() => if app.is_ready() { app.converge().await } else { Ok(()) },
+            _ = again.tick() => app.is_ready(),
         };
-        if let Err(error) = result {
-            tracing::warn!(error = error.log(), "keep in step with the node");
+        if compare {
+            warn_of(app.converge(&mut missing).await);
+            again.reset_after(if missing.is_empty() { COMPARE_EVERY } else { WORD_ON_ITS_WAY });
         }
+    }
+}
+
+fn warn_of(result: Result<(), AppError>) {
+    if let Err(error) = result {
+        tracing::warn!(error = error.log(), "keep in step with the node");
     }
 }
 
@@ -63,7 +81,7 @@ impl App {
 
     /// Compares rows and node, and makes the difference go away. Rows are read before the node is asked, so that a row
     /// that is running must be at the node; and again after, so that what is at the node without a row is not wanted.
-    async fn converge(&self) -> Result<(), AppError> {
+    async fn converge(&self, missing: &mut Missing) -> Result<(), AppError> {
         self.refresh_templates().await?;
         let mut rows = self.0.store.unended_sandboxes().await?;
         // What was being made when its row was read may be unknown to the node and yet be running a moment later.
@@ -71,8 +89,15 @@ impl App {
         let held: HashMap<SandboxId, SandboxRecord> =
             self.0.link.sandboxes().await?.into_iter().map(|record| (record.id.clone(), record)).collect();
         rows.retain(|row| !being_made.contains(&row.id));
+        let missing_before = std::mem::take(missing);
         for row in &rows {
-            self.converge_row(row, held.get(&row.id)).await?;
+            let record = held.get(&row.id);
+            if record.is_none() && !missing_before.contains(&row.id) {
+                self.0.registry.end(&row.id);
+                missing.insert(row.id.clone());
+                continue;
+            }
+            self.converge_row(row, record).await?;
         }
         for id in held.into_keys().filter(|id| !rows.iter().any(|row| row.id == *id)) {
             let wanted = self.0.store.sandbox(id.clone()).await?.is_some_and(|row| !row.observed.is_final());
