@@ -31,7 +31,12 @@ pub struct TemplateView {
 
 /// The rows of templates in memory: they are read at every create and change seldom.
 #[derive(Default)]
-pub(super) struct Catalogue(RwLock<Vec<TemplateRow>>);
+pub(super) struct Catalogue {
+    rows: RwLock<Vec<TemplateRow>>,
+    /// Held while rows are brought in step with the node, so that a list of templates that the node gave before one was
+    /// removed is not noted after.
+    settling: tokio::sync::Mutex<()>,
+}
 
 /// A reference to a template, taken apart: `[namespace/]name[:tag]`.
 struct Reference<'a> {
@@ -55,7 +60,7 @@ impl<'a> Reference<'a> {
 
 impl Catalogue {
     fn visible(&self, tenant: &TenantId) -> Vec<TemplateView> {
-        let rows = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         let visible = rows.iter().filter(|row| row.tenant.as_ref().is_none_or(|owner| owner == tenant));
         let view =
             |row: &TemplateRow| Some(TemplateView { info: row.info.clone()?, own: row.tenant.is_some() });
@@ -75,7 +80,7 @@ impl Catalogue {
     }
 
     fn replace(&self, rows: Vec<TemplateRow>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = rows;
+        *self.rows.write().unwrap_or_else(PoisonError::into_inner) = rows;
     }
 }
 
@@ -127,6 +132,7 @@ impl App {
 
     /// Asks the node which templates it holds, and notes them.
     pub(super) async fn refresh_templates(&self) -> Result<(), AppError> {
+        let _settling = self.0.catalogue.settling.lock().await;
         // In this order, because an import that ends in between is held by the node before it is known here.
         let known = self.0.store.templates().await?;
         let held = self.0.link.templates().await?;
@@ -185,6 +191,7 @@ impl App {
         let (fill, read_end) = fill_pipe(content).map_err(AppError::Pipe)?;
         let imported = self.0.link.import_template(import, read_end, progress).await;
         let filled = fill.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
+        let _settling = self.0.catalogue.settling.lock().await;
         let info = match (imported, filled) {
             (Ok(info), Ok(())) => info,
             // The node took a part for the whole.
@@ -218,6 +225,7 @@ impl App {
         let entry = self.entry(actor, None);
         let wish = Event::TemplateRemoveRequested { template: id.to_string() };
         let intent = self.intent(&permit, &entry, &wish)?;
+        let _settling = self.0.catalogue.settling.lock().await;
         self.0.link.remove_template(id.clone()).await?;
         self.0.store.delete_template(id.clone(), false).await?;
         self.reload_templates().await?;
