@@ -3,6 +3,7 @@
 //!
 //! Never looks into a request; `gateway` does.
 
+use crate::unread::Unread;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::convert::Infallible;
@@ -122,7 +123,7 @@ async fn connection(stream: TcpStream, service: impl Service, stop: Cancellation
         let breaker = breaker.clone();
         hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
             let (service, breaker) = (service.clone(), breaker.clone());
-            async move { service.call(request.map(Body::new), breaker).await }
+            async move { service.call(request.map(|body| Body::new(Unread::new(body))), breaker).await }
         })
     };
     let builder = protocol();

@@ -11,6 +11,7 @@ pub mod guest;
 mod http;
 mod run;
 pub mod store;
+mod unread;
 
 pub use cofferdam_policy::Quota;
 pub use run::{ServeError, ServerConfig, run};
