@@ -2,7 +2,7 @@
 //! first key.
 //!
 //! ```text
-//! DATA/            0711  root   lock, initialized
+//! DATA/            0711  root   lock, initialized, first-key (0600, only until the first start is complete)
 //! DATA/api/        0700  api    store.db, audit/
 //! DATA/node/       0700  root   slots/, templates/, data.btrfs, data/ (mounted), audit/
 //! DATA/run/        0750  root:api   node.sock, *.pid, s/<slot>/ (0700)
